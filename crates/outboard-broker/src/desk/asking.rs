@@ -86,21 +86,13 @@ impl Desk {
     /// A ticket of what the same asker has or waits for already, for the same purpose.
     fn asked_before(&mut self, ask: &Ask, by: &Asker, now: Timestamp) -> Result<Option<u64>, No> {
         let Some(purpose) = &ask.purpose else { return Ok(None) };
-        let (number, key) = match self.with_purpose(&by.name, purpose) {
+        let aimed = self.with_purpose(&by.name, purpose);
+        let key = match aimed {
             None => return Ok(None),
             Some(Aimed::Waits(number)) => {
-                let ticket = self.queue.waiting.get(&number);
-                (number, ticket.map(|ticket| &ticket.ask.client_key))
+                self.queue.waiting.get(&number).map(|ticket| &ticket.ask.client_key)
             }
-            Some(Aimed::Has(lease)) => {
-                let number = self.queue.number();
-                let whose = self.whose(lease).unwrap_or_else(|| Whose {
-                    owner: ask.request.owner.clone(),
-                    asked_by: by.name.clone(),
-                });
-                self.queue.settle(number, whose, Outcome::Granted(lease), now);
-                (number, self.lease(lease).map(|lease| &lease.client_key))
-            }
+            Some(Aimed::Has(lease)) => self.lease(lease).map(|lease| &lease.client_key),
         };
         if key != Some(&ask.client_key) {
             let sentence = format!(
@@ -110,7 +102,16 @@ impl Desk {
             );
             return Err(No::new(Kind::Unavailable, sentence));
         }
-        Ok(Some(number))
+        Ok(aimed.map(|aimed| match aimed {
+            Aimed::Waits(number) => number,
+            Aimed::Has(lease) => {
+                let number = self.queue.number();
+                if let Some(whose) = self.whose(lease) {
+                    self.queue.settle(number, whose, Outcome::Granted(lease), now);
+                }
+                number
+            }
+        }))
     }
 
     /// What somebody has asked for, for a purpose.

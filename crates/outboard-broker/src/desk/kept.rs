@@ -1,5 +1,6 @@
 //! What must outlast the broker.
 
+use super::queue::Whose;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use outboard_pool::api::Point;
@@ -62,6 +63,10 @@ impl Kept {
     /// Whether it has such devices anywhere.
     pub fn has_devices(&self) -> bool {
         self.held().next().is_some()
+    }
+
+    pub(super) fn whose(&self) -> Whose {
+        Whose { owner: self.lease.owner.clone(), asked_by: self.by.name.clone() }
     }
 
     pub(super) fn aim(&self) -> Option<Aim> {

@@ -201,9 +201,7 @@ impl Desk {
     pub fn whose(&self, number: LeaseNumber) -> Option<Whose> {
         let there = self.leases.get(&number);
         let past = || self.past.iter().find(|kept| kept.lease.number == number);
-        let whose =
-            |kept: &Kept| Whose { owner: kept.lease.owner.clone(), asked_by: kept.by.name.clone() };
-        there.or_else(past).map(whose)
+        there.or_else(past).map(Kept::whose)
     }
 
     fn look_for_silent_servers(&mut self, now: Timestamp) {
