@@ -4,15 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use outboard_abi::{CUresult, CUstream};
-use outboard_driver::Table;
+use outboard_driver::{Table, call};
 use outboard_transport::Memory;
-use outboard_wire::ContextId;
+use outboard_wire::{ContextId, DevicePtr};
 
+use super::budget::Charge;
 use super::contexts::{Context, current};
 use super::helpers::Helpers;
 use super::io::Replier;
 use super::slots::{Parcels, Slot, Slots};
 use super::staging::{Account, CopySite, Pool, SharedStaging, Warming, Watcher};
+use super::waits::Mark;
 
 /// The memory of a session's copies.
 pub(crate) struct Copies {
@@ -116,6 +118,36 @@ impl Copies {
             ctx,
             watcher,
         }
+    }
+
+    /// Whether the driver does not know yet of all copies that the program has queued.
+    pub(crate) fn are_any_unqueued(&self) -> bool {
+        self.watcher.unqueued().are_any()
+    }
+
+    /// Has the driver free memory in the order of a stream once it knows of all copies before. The
+    /// context is current.
+    pub(crate) fn free_behind_unqueued(
+        &mut self,
+        table: &'static Table,
+        (ctx, context): (ContextId, Context),
+        stream: CUstream,
+        address: DevicePtr,
+        charge: Option<Charge>,
+    ) -> Result<(), CUresult> {
+        let before = Mark::behind(table, stream)?;
+        let pool = Arc::clone(self.pools.entry(ctx).or_insert_with(|| Pool::new(&self.account)));
+        self.watcher.unqueued().then(move || {
+            // The program's stream may have ended.
+            let _ = call!(table, cuCtxSetCurrent(current(&context)))
+                .and_then(|()| pool.shared_copy_stream(table, false))
+                .and_then(|own| {
+                    before.hold(own.get())?;
+                    call!(table, cuMemFreeAsync(address.0, own.get()))
+                });
+            drop(charge);
+        });
+        Ok(())
     }
 
     /// The thread that looks after large copies.

@@ -26,7 +26,8 @@ use super::output::Printed;
 use super::spans;
 use super::worker::Worker;
 pub(super) use asked::Wait;
-use asked::{Mark, Part};
+pub(crate) use asked::Mark;
+use asked::Part;
 use in_use::{Done, InUse};
 
 /// A wait that has lasted for some time is polled again after this part of that time; in between

@@ -135,7 +135,17 @@ impl MemoryCommands for Worker {
         self.forget_allocation(message.address)?;
         self.unshare_freed(message.address);
         // Of another session's pool; what comes out of pools here counts with them.
-        let _charge = self.memory.budget.release(self.contexts.here(), What::At(message.address));
+        let charge = self.memory.budget.release(self.contexts.here(), What::At(message.address));
+        if self.copies.are_any_unqueued() {
+            let (ctx, context) = (self.contexts.here(), self.enter()?);
+            return self.copies.free_behind_unqueued(
+                self.table,
+                (ctx, context),
+                stream,
+                message.address,
+                charge,
+            );
+        }
         call!(self.table, cuMemFreeAsync(message.address.0, stream))
     }
 }

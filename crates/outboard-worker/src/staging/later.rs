@@ -21,6 +21,7 @@ use super::incoming::{Emptying, In, Reached};
 use super::line::Turn;
 use super::outgoing::{Copied, Filling, Out};
 use super::transfer::{CopySite, DeviceSide, Failed};
+use super::unqueued::UnqueuedSide;
 use super::watch::{CopyDescription, Moving, Step, Watched};
 use crate::io::Sink;
 
@@ -59,7 +60,7 @@ struct Waiting {
 
 enum Phase {
     /// For its stream, and for memory.
-    Asked(DeviceSide),
+    Asked(UnqueuedSide),
     Starting(StartOutcome),
     Moving(Box<dyn Moving>),
 }
@@ -157,7 +158,7 @@ impl Waiting {
         let later = Arc::clone(later);
         if let Phase::Asked(target) = std::mem::replace(&mut self.phase, Phase::Starting(started)) {
             self.later.own.watcher.helpers().run(move || {
-                if let Err(error) = later.start(&target, share, &report) {
+                if let Err(error) = later.start(target.side(), share, &report) {
                     later.own.failures.report(error);
                 }
             });
@@ -284,8 +285,8 @@ fn queue(
     };
     let own = DeferredCopy::new(site, number, groups, line.view());
     let later = Arc::new(Later { own, bytes, turn, ticket, copied: AtomicBool::new(false) });
-    let waiting =
-        Waiting { later: Arc::clone(&later), phase: Phase::Asked(*target), gave_up: false };
+    let phase = Phase::Asked(site.watcher.unqueued().add(*target));
+    let waiting = Waiting { later: Arc::clone(&later), phase, gave_up: false };
     site.watcher.add(Box::new(waiting), what);
     Ok(later)
 }

@@ -307,7 +307,7 @@ impl Pool {
     /// A stream that copies of one direction that waited for memory use and nothing else, before
     /// others: what they wait for must not be behind them. It ends with the context, which is
     /// current.
-    pub(super) fn shared_copy_stream(
+    pub(crate) fn shared_copy_stream(
         &self,
         table: &Table,
         to_device: bool,

@@ -18,6 +18,7 @@ mod shared;
 mod signals;
 mod start;
 mod transfer;
+mod unqueued;
 mod watch;
 
 pub(crate) use account::Account;

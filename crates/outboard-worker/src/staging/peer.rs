@@ -31,6 +31,7 @@ use super::line::Turn;
 use super::memory::ReservedOperations;
 use super::outgoing::{Filling, Out};
 use super::transfer::{CopySite, DeviceSide, Failed, LOST};
+use super::unqueued::UnqueuedSide;
 use super::watch::{CopyDescription, Moving, Step, Watched};
 use crate::io::{Half, Sink};
 use crate::objects::Handle;
@@ -78,7 +79,7 @@ struct Watching {
 
 enum Phase {
     /// For its turn, for the peer and for memory.
-    Waiting(DeviceSide),
+    Waiting(UnqueuedSide),
     Starting(StartOutcome),
     Moving(Box<dyn Moving>),
     /// All bytes have been sent: for the peer to say that they are in place.
@@ -231,7 +232,7 @@ fn queue_later(
     let turn = Some(line.queue(site).map_err(Failed::NotStarted)?);
     let own = DeferredCopy::new(site, number, groups, line.view());
     let copy = Arc::new(Crossing { own, end, leads, half, turn, ticket });
-    watch(site, copy, Phase::Waiting(*target), None);
+    watch(site, copy, Phase::Waiting(site.watcher.unqueued().add(*target)), None);
     Ok(())
 }
 
@@ -370,7 +371,7 @@ impl Watching {
         if let Phase::Waiting(target) = std::mem::replace(&mut self.phase, Phase::Starting(started))
         {
             own.watcher.helpers().run(move || {
-                if let Err(error) = copy.start(&target, share, &report) {
+                if let Err(error) = copy.start(target.side(), share, &report) {
                     copy.own.failures.report(error);
                 }
             });

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use outboard_transport::Signal;
 
+use super::unqueued::Unqueued;
 use crate::helpers::Helpers;
 use crate::spans;
 
@@ -115,6 +116,7 @@ pub(crate) struct Watcher {
     state: Mutex<WatcherState>,
     wake: Signal,
     helpers: Helpers,
+    unqueued: Arc<Unqueued>,
     started: Once,
     /// Streams that are being asked.
     liveness_checks: Arc<AtomicUsize>,
@@ -150,6 +152,7 @@ impl Watcher {
         Arc::new(Watcher {
             state,
             wake,
+            unqueued: Unqueued::new(helpers.clone()),
             helpers,
             started: Once::new(),
             liveness_checks: Arc::default(),
@@ -164,6 +167,11 @@ impl Watcher {
     /// Runs a job elsewhere.
     pub(super) fn helpers(&self) -> &Helpers {
         &self.helpers
+    }
+
+    /// The copies that the driver does not know of yet.
+    pub(crate) fn unqueued(&self) -> &Arc<Unqueued> {
+        &self.unqueued
     }
 
     /// Looks after a copy until it has ended.

@@ -52,18 +52,23 @@ pub(super) enum Part {
 }
 
 /// An event of our own, behind what is waited for.
-pub(super) struct Mark {
+pub(crate) struct Mark {
     table: &'static Table,
     event: Handle<outboard_abi::CUevent_st>,
 }
 
 impl Mark {
-    pub(super) fn behind(table: &'static Table, stream: CUstream) -> Result<Mark, CUresult> {
+    pub(crate) fn behind(table: &'static Table, stream: CUstream) -> Result<Mark, CUresult> {
         let mut event = core::ptr::null_mut();
         call!(table, cuEventCreate(&raw mut event, CUevent_flags::CU_EVENT_DISABLE_TIMING.0))?;
         let mark = Mark { table, event: Handle::new(event) };
         call!(table, cuEventRecord(event, stream))?;
         Ok(mark)
+    }
+
+    /// Has a stream wait for it.
+    pub(crate) fn hold(&self, stream: CUstream) -> Result<(), CUresult> {
+        call!(self.table, cuStreamWaitEvent(stream, self.event.get(), 0))
     }
 
     /// What the event stands for now, whatever becomes of it.

@@ -1,0 +1,128 @@
+//! Copies that the driver does not know of yet, though the program has queued them, and what must
+//! wait until it does.
+//!
+//! The driver refuses work with memory once it has been told to free it, in the order of whichever
+//! stream. So it is told only when it knows of all copies that the program queued before.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::transfer::DeviceSide;
+use crate::helpers::Helpers;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Such copies of a session.
+pub(crate) struct Unqueued {
+    helpers: Helpers,
+    state: Mutex<State>,
+    /// How many copies there are.
+    copies: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    /// Copies there have been.
+    begun: u64,
+    copies: BTreeSet<u64>,
+    /// What waits for all copies below this number, in order.
+    jobs: VecDeque<(u64, Job)>,
+}
+
+/// The device's side of a copy that is to be queued. The driver knows of the copy, or never will,
+/// when this is dropped.
+pub(super) struct UnqueuedSide {
+    side: DeviceSide,
+    number: u64,
+    all: Arc<Unqueued>,
+}
+
+impl Unqueued {
+    pub(super) fn new(helpers: Helpers) -> Arc<Unqueued> {
+        Arc::new(Unqueued { helpers, state: Mutex::default(), copies: AtomicUsize::new(0) })
+    }
+
+    pub(super) fn add(self: &Arc<Unqueued>, side: DeviceSide) -> UnqueuedSide {
+        let mut state = self.state.lock();
+        let number = state.begun;
+        state.begun += 1;
+        state.copies.insert(number);
+        self.copies.store(state.copies.len(), Ordering::Release);
+        UnqueuedSide { side, number, all: Arc::clone(self) }
+    }
+
+    /// Whether there are any.
+    pub(crate) fn are_any(&self) -> bool {
+        self.copies.load(Ordering::Acquire) > 0
+    }
+
+    /// Runs a job on a helper thread once the driver knows of all copies that there are now.
+    pub(crate) fn then(&self, job: impl FnOnce() + Send + 'static) {
+        let mut state = self.state.lock();
+        let before = state.begun;
+        state.jobs.push_back((before, Box::new(job)));
+        self.run_what_may(&mut state);
+    }
+
+    fn run_what_may(&self, state: &mut State) {
+        let first = state.copies.first().copied().unwrap_or(u64::MAX);
+        let ready = state.jobs.iter().take_while(|(before, _)| *before <= first).count();
+        if ready > 0 {
+            let jobs: Vec<_> = state.jobs.drain(..ready).collect();
+            self.helpers.run(move || jobs.into_iter().for_each(|(_, job)| job()));
+        }
+    }
+}
+
+impl UnqueuedSide {
+    pub(super) fn side(&self) -> &DeviceSide {
+        &self.side
+    }
+}
+
+impl Drop for UnqueuedSide {
+    fn drop(&mut self) {
+        let mut state = self.all.state.lock();
+        state.copies.remove(&self.number);
+        self.all.copies.store(state.copies.len(), Ordering::Release);
+        self.all.run_what_may(&mut state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use outboard_wire::DevicePtr;
+
+    use super::*;
+
+    #[test]
+    fn a_job_waits_for_the_copies_before_it_and_for_no_others() {
+        let all = Unqueued::new(Helpers::new());
+        let side = || all.add(DeviceSide::Linear(DevicePtr(0)));
+        let (done, said) = channel();
+        let job = |number: u32| {
+            let done = done.clone();
+            all.then(move || done.send(number).expect("the test hears"));
+        };
+        let next = || said.recv_timeout(Duration::from_millis(100)).ok();
+        job(0);
+        assert_eq!((next(), all.are_any()), (Some(0), false));
+        let (one, two) = (side(), side());
+        job(1);
+        let three = side();
+        job(2);
+        drop(two);
+        assert_eq!((next(), all.are_any()), (None, true));
+        drop(one);
+        assert_eq!(next(), Some(1));
+        assert_eq!(next(), None);
+        drop(three);
+        assert_eq!((next(), all.are_any()), (Some(2), false));
+    }
+}
