@@ -1,12 +1,13 @@
 // Memory is freed while copies of it, and to it, are queued behind work that takes a while: the
-// copies are done all the same. Arguments: the device that has the memory, the device of the other
-// end of the copies (-1: the host), how many copies are queued at once, and MiB of each.
+// copies are done all the same. Arguments: where the other end of the copies is ("host", or the last
+// device; the memory is the first one's), how many copies are queued at once, and MiB of each.
 #include <cstring>
 #include <thread>
 
 #include "check.h"
 
-static int owner, other;
+static const int owner = 0;
+static int other = -1;
 static size_t queued, bytes;
 
 // How memory begins and ends in the order of a stream, or of the program (`cudaMalloc`).
@@ -157,11 +158,13 @@ static void copies_in(const Way& way, cudaStream_t stream) {
 }
 
 int main(int argc, char** argv) {
-    if (argc != 5) return 2;
-    owner = atoi(argv[1]);
-    other = atoi(argv[2]);
-    queued = size_t(atoi(argv[3]));
-    bytes = size_t(atoi(argv[4])) << 20;
+    if (argc != 4) return 2;
+    if (strcmp(argv[1], "host") != 0) {
+        CHECK(cudaGetDeviceCount(&other));
+        other--;
+    }
+    queued = size_t(atoi(argv[2]));
+    bytes = size_t(atoi(argv[3])) << 20;
     CHECK(cudaSetDevice(owner));
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

@@ -9,9 +9,10 @@ mod given;
 mod host_box;
 mod launches;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_abi::{CUgraphConditionalNodeType, CUresult};
 use outboard_front::backend::{ContextId, HostPtr, ObjectId, Result, StreamId};
@@ -37,7 +38,11 @@ type Held = HashMap<(ObjectId, u64), Vec<Need>>;
 
 /// The functions and memory that an executable uses.
 #[derive(Debug, Default)]
-pub(crate) struct Uses(Held);
+pub(crate) struct Uses {
+    held: Held,
+    /// Whether it frees memory.
+    frees: bool,
+}
 
 /// What a node of a graph needs.
 #[derive(Debug, Default)]
@@ -47,6 +52,8 @@ struct Node {
     inside: Vec<ObjectId>,
     /// They are run until a condition ends that.
     loops: bool,
+    /// It frees memory, or they do.
+    frees: bool,
 }
 
 /// A body that runs until a condition ends that.
@@ -70,6 +77,8 @@ struct GraphHostsState {
     graphs: HashMap<ObjectId, HashMap<u64, Node>>,
     /// The executables that use this process.
     execs: HashMap<ObjectId, Exec>,
+    /// Those that free memory.
+    freeing: HashSet<ObjectId>,
 }
 
 /// All that graphs may ask for.
@@ -77,6 +86,8 @@ struct GraphHostsState {
 pub(crate) struct GraphHosts {
     numbers: Numbers,
     state: Mutex<GraphHostsState>,
+    /// Whether any executable has ever freed memory.
+    any_frees: AtomicBool,
     launches: Launches,
 }
 
@@ -86,6 +97,7 @@ impl GraphHosts {
         GraphHosts {
             numbers: Numbers::default(),
             state: Mutex::default(),
+            any_frees: AtomicBool::new(false),
             launches: Launches::new(outstanding),
         }
     }
@@ -107,18 +119,21 @@ impl GraphHosts {
         let mut state = self.state();
         let new = match &params {
             NodeParams::Child { graph: inner, moved: true } => {
-                Node { held, inside: vec![*inner], loops: false }
+                Node { held, inside: vec![*inner], ..Node::default() }
             }
             NodeParams::Child { graph: inner, moved: false } => Node {
                 held: state.held(*inner).into_values().flatten().collect(),
+                frees: state.frees(*inner),
                 ..Node::default()
             },
             NodeParams::Conditional(node) => {
-                Node { held, inside: node.bodies.clone(), loops: node.kind == WHILE.0 }
+                let (inside, loops) = (node.bodies.clone(), node.kind == WHILE.0);
+                Node { held, inside, loops, ..Node::default() }
             }
+            NodeParams::Free { .. } => Node { frees: true, ..Node::default() },
             _ => Node { held, ..Node::default() },
         };
-        if !new.held.is_empty() || !new.inside.is_empty() {
+        if !new.held.is_empty() || !new.inside.is_empty() || new.frees {
             state.graphs.entry(graph).or_default().insert(node, new);
         } else if let Some(nodes) = state.graphs.get_mut(&graph) {
             nodes.remove(&node);
@@ -155,16 +170,19 @@ impl GraphHosts {
 
     /// What a graph uses, for an executable that is about to be made or updated from it.
     pub(crate) fn of_graph(&self, graph: ObjectId) -> Uses {
-        Uses(self.state().held(graph))
+        let state = self.state();
+        Uses { held: state.held(graph), frees: state.frees(graph) }
     }
 
     /// An executable was made, or updated, from a graph, and uses this and nothing else.
     pub(crate) fn made(&self, exec: ObjectId, graph: ObjectId, uses: Uses) {
         let mut state = self.state();
-        let gone = if uses.0.is_empty() {
+        state.freeing.remove(&exec);
+        self.note_frees(&mut state, exec, &uses);
+        let gone = if uses.held.is_empty() {
             state.execs.remove(&exec)
         } else {
-            let mut new = Exec { graph, nodes: uses.0, ..Exec::default() };
+            let mut new = Exec { graph, nodes: uses.held, ..Exec::default() };
             new.count();
             state.execs.insert(exec, new)
         };
@@ -174,12 +192,26 @@ impl GraphHosts {
 
     /// An executable was updated in part, perhaps: it may use this as well.
     pub(crate) fn perhaps_made(&self, exec: ObjectId, uses: Uses) {
-        if !uses.0.is_empty() {
-            let mut state = self.state();
+        let mut state = self.state();
+        self.note_frees(&mut state, exec, &uses);
+        if !uses.held.is_empty() {
             let known = state.execs.entry(exec).or_default();
-            known.also.extend(uses.0.into_values().flatten());
+            known.also.extend(uses.held.into_values().flatten());
             known.count();
         }
+    }
+
+    fn note_frees(&self, state: &mut GraphHostsState, exec: ObjectId, uses: &Uses) {
+        if uses.frees {
+            state.freeing.insert(exec);
+            self.any_frees.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether launches of an executable free memory.
+    #[inline]
+    pub(crate) fn frees_memory(&self, exec: ObjectId) -> bool {
+        self.any_frees.load(Ordering::Acquire) && self.state().freeing.contains(&exec)
     }
 
     /// An executable is about to be launched in a stream: what it needs may be asked for until the
@@ -208,7 +240,11 @@ impl GraphHosts {
 
     /// Forgets an executable.
     pub(crate) fn forget_exec(&self, exec: ObjectId) {
-        let _gone = self.state().execs.remove(&exec);
+        let mut state = self.state();
+        state.freeing.remove(&exec);
+        let gone = state.execs.remove(&exec);
+        drop(state);
+        drop(gone);
     }
 
     /// Puts numbers in place of the program's functions and addresses, and gives what they stand
@@ -266,6 +302,12 @@ impl Exec {
 }
 
 impl GraphHostsState {
+    /// Whether a graph or one inside it frees memory.
+    fn frees(&self, graph: ObjectId) -> bool {
+        let mut nodes = self.graphs.get(&graph).into_iter().flat_map(HashMap::values);
+        nodes.any(|node| node.frees || node.inside.iter().any(|inner| self.frees(*inner)))
+    }
+
     /// What a graph and those inside it use.
     fn held(&self, graph: ObjectId) -> Held {
         let (mut held, mut open) = (Held::new(), vec![(graph, false)]);

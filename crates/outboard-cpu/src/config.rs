@@ -8,6 +8,7 @@
 //! | `OUTBOARD_CPU_DRIVER_VERSION` | the version that the driver says it has, such as 12040: functions that came later are not found | that of the interface |
 //! | `OUTBOARD_CPU_COMPILE_SECONDS` | the longest that compiling one program may take, 1 to 86,400 | 300 |
 //! | `OUTBOARD_CPU_QUEUE` | calls that a stream holds before one that adds to them waits, 16 to 65,536 | 65,536 |
+//! | `OUTBOARD_CPU_DIVIDES` | 0: mappings are not divided into allocations (`outboard-parts-1`), as NVIDIA's driver has it | on |
 //! | `OUTBOARD_CPU_CHECKPOINT` | 1: another process of the user may suspend this one (`cuCheckpointProcess*`) | off |
 //! | `OUTBOARD_LOG` | if set, faults of kernels and refused images are told on the standard error | off |
 //!
@@ -43,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) compile_time: Duration,
     /// Operations that a stream holds before a call that adds one waits.
     pub(crate) most_queued: usize,
+    /// Whether mappings may be divided into allocations.
+    pub(crate) divides: bool,
     /// What `cuDriverGetVersion` gives.
     pub(crate) version: u32,
     pub(crate) log: bool,
@@ -75,6 +78,7 @@ impl Config {
                 .map_or(EngineConfig::COMPILE_TIME, |seconds| Duration::from_secs(seconds as u64)),
             most_queued: count("OUTBOARD_CPU_QUEUE", MAX_QUEUED)
                 .map_or(MAX_QUEUED, |operations| operations.max(MIN_QUEUED)),
+            divides: variable("OUTBOARD_CPU_DIVIDES").is_none_or(|text| text.trim() != "0"),
             version: version.unwrap_or(outboard_abi::CUDA_VERSION),
             log: variable("OUTBOARD_LOG").is_some_and(|text| !text.is_empty() && text != "0"),
         }
@@ -126,6 +130,7 @@ mod tests {
             memory: 4 << 30,
             compile_time: EngineConfig::COMPILE_TIME,
             most_queued: MAX_QUEUED,
+            divides: true,
             version: outboard_abi::CUDA_VERSION,
             log: false,
         };
@@ -137,6 +142,7 @@ mod tests {
             ("OUTBOARD_CPU_MEMORY", "lots"),
             ("OUTBOARD_CPU_COMPILE_SECONDS", "0"),
             ("OUTBOARD_CPU_QUEUE", "65537"),
+            ("OUTBOARD_CPU_DIVIDES", "no"),
         ];
         assert_eq!(config(&nonsense, 8 << 30), expected);
     }

@@ -25,9 +25,9 @@ use super::objects::Handle;
 use super::output::Printed;
 use super::spans;
 use super::worker::Worker;
-pub(super) use asked::Wait;
 pub(crate) use asked::Mark;
 use asked::Part;
+pub(super) use asked::Wait;
 use in_use::{Done, InUse};
 
 /// A wait that has lasted for some time is polled again after this part of that time; in between

@@ -51,6 +51,19 @@ fn copies_between_linked_servers_pass_no_client() {
     }
 }
 
+/// The driver refuses work with memory that it was told to free, whoever moves the bytes.
+#[test]
+fn copies_of_memory_that_is_freed_are_done() {
+    let servers = [server(&["--peers", "none"]), server(&["--peers", "none"])];
+    let list = servers.each_ref().map(Server::address).join(",");
+    for transport in ["tcp", "shm"] {
+        let program = Program::new("freed_meanwhile").arg("device").arg("40").arg("1");
+        let said = program.env("OUTBOARD_TRANSPORT", transport).through_list(&list);
+        let (status, out, errors) = (said.status, said.stdout, said.stderr);
+        assert!(status.success(), "over {transport}: {status}\n{out}{errors}");
+    }
+}
+
 #[test]
 fn links_are_encrypted_where_sessions_are() {
     let folder = Folder::create();

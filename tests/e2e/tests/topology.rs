@@ -19,20 +19,23 @@ struct Layout {
     transport: &'static str,
     /// Whether the last server is the program's own.
     with_local: bool,
+    /// Whether software devices divide mappings into allocations. Otherwise the driver frees each
+    /// allocation, as NVIDIA's does on a server with several devices.
+    divides: bool,
 }
 
 const fn layout(name: &'static str, servers: &'static [usize], transport: &'static str) -> Layout {
-    Layout { name, servers, transport, with_local: false }
+    Layout { name, servers, transport, with_local: false, divides: true }
 }
 
 const LAYOUTS: &[Layout] = &[
-    layout("one server with two devices", &[2], "tcp"),
+    Layout { divides: false, ..layout("one server with two devices", &[2], "tcp") },
     layout("one server with three devices", &[3], "tcp"),
     layout("one server with four devices", &[4], "shm"),
     layout("two servers with one device each", &[1, 1], "tcp"),
     layout("two servers with one device each in shared memory", &[1, 1], "shm"),
     Layout { with_local: true, ..layout("a server and this machine's own device", &[1, 1], "") },
-    layout("two servers with two devices each", &[2, 2], "tcp"),
+    Layout { divides: false, ..layout("two servers with two devices each", &[2, 2], "tcp") },
     layout("three servers with one device each", &[1, 1, 1], "tcp"),
     layout("three servers with one device each in shared memory", &[1, 1, 1], "shm"),
 ];
@@ -66,6 +69,8 @@ const ROWS: &[Row] = &[
     part(&["pools"]),
     part(&["graphs"]),
     part(&["fills"]),
+    row("freed_meanwhile", &["host", "60", "1"]),
+    row("freed_meanwhile", &["device", "40", "1"]),
     part(&["threads"]),
     part(&["errors"]),
     Row { program: "topology_processes", args: &[], counts: true, says_the_same: true },
@@ -108,8 +113,12 @@ impl Servers {
     fn start(layout: &Layout) -> Servers {
         let driver = Driver::chosen();
         let server = |devices: &usize| {
-            let devices = devices.to_string();
-            let env = [("OUTBOARD_CPU_DEVICES", devices.as_str()), MEMORY];
+            let (devices, divides) = (devices.to_string(), u8::from(layout.divides).to_string());
+            let env = [
+                ("OUTBOARD_CPU_DEVICES", devices.as_str()),
+                ("OUTBOARD_CPU_DIVIDES", divides.as_str()),
+                MEMORY,
+            ];
             Server::start_with(&["--driver", driver.name()], &env)
         };
         let to_start = &layout.servers[usize::from(layout.with_local)..];

@@ -240,6 +240,12 @@ impl Copies {
         self.state().downloads.iter().any(|copy| !copy.is_over())
     }
 
+    /// Whether any copy is under way.
+    pub(crate) fn are_any_under_way(&self) -> bool {
+        let state = self.state();
+        state.downloads.iter().chain(&state.uploads).any(|copy| !copy.is_over())
+    }
+
     /// Whether a download writes to `host`.
     pub(crate) fn is_download_under_way(&self, host: &Range<HostPtr>) -> bool {
         self.state().downloads.iter().any(|copy| copy.overlaps(host) && !copy.is_over())

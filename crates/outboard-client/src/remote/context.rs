@@ -68,6 +68,7 @@ impl Remote {
         self.end_shared_memory(ctx);
         let session = self.session()?;
         session.reuse().end_context(ctx, |block| session.give_back(block));
+        session.forget_what_was_postponed_in(ctx);
         let arena = session.arena().map(|arena| (arena, arena.context_ends(ctx)));
         let outcome = if session.link().is_leaving() {
             // A static runtime does this after main. A device that several processes leave at once

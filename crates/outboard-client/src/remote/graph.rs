@@ -165,6 +165,10 @@ impl Remote {
         stream: StreamId,
     ) -> Result<()> {
         let session = self.session()?;
+        if session.graphs().frees_memory(exec) && session.may_use_memory_later() {
+            // The driver refuses work with memory once a launch that frees it is queued.
+            self.stream_synchronize(ctx, stream)?;
+        }
         let message = msg::GraphLaunch { exec, stream };
         // Known before it is posted: the worker may ask at once.
         let launch = session.graphs().launch(exec, ctx, stream);

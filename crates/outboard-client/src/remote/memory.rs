@@ -42,11 +42,17 @@ impl Remote {
         outcome.map(Some)
     }
 
+    /// Before memory is freed: copies that this process will start are done with it.
+    fn finish_held_copies(&self, ctx: ContextId) -> Result<()> {
+        if self.session()?.holds.is_any_held() { self.context_synchronize(ctx) } else { Ok(()) }
+    }
+
     pub(super) fn memory_free(&self, ctx: ContextId, address: DevicePtr) -> Result<()> {
         if let Some(()) = self.free_in_arena(address)? {
             return Ok(());
         }
         let session = self.session()?;
+        self.finish_held_copies(ctx)?;
         session.reuse().release(address);
         if self.post_if_idle(ctx, &msg::MemoryFreeIdle { address })? {
             return session.wait_for_nothing();

@@ -79,6 +79,7 @@ impl Remote {
         let chunk = chunk(extent.bytes().ok_or(invalid)?);
         let Numbered { link, number: transfer } = numbered;
         let session = self.session()?;
+        session.copies_over_a_link();
         match way {
             Way::ToDevice => {
                 let dst = region;

@@ -31,6 +31,9 @@ impl Remote {
         }
         let (session, stream) = (self.session()?, StreamId::created(id));
         session.reuse().give_stream(ctx, stream, |block| session.give_back(block));
+        // A fault is no reason to keep the stream.
+        let synchronize = || self.stream_synchronize(ctx, stream);
+        let _ = session.free_what_was_postponed_in(ctx, stream, synchronize);
         session.progress().ended(ctx, stream);
         session.holds.destroyed(ctx, stream);
         self.post(ctx, &msg::StreamDestroy { stream: id })

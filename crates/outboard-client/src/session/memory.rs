@@ -113,10 +113,10 @@ impl Session {
 
     /// Gives back all memory that is kept; whether that was any.
     pub(super) fn give_all(&self) -> bool {
-        self.free_what_is_late(true);
+        let late = self.free_what_is_late(true) | self.wait_for_what_was_postponed();
         let pooled = self.reuse.give_all(|block| self.give_back(block));
         let blocks =
             self.arena().is_some_and(|arena| arena.give_all(|change| self.send_change(change)));
-        pooled || blocks
+        late || pooled || blocks
     }
 }

@@ -4,13 +4,14 @@ mod memory;
 mod notices;
 mod open;
 mod output;
+mod postponed;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, DevicePtr, HostCall, Result, StreamId};
+use outboard_front::backend::{ContextId, HostCall, Result, StreamId};
 use outboard_front::profile::{self, Connection};
 use outboard_wire::handshake::Local;
 use outboard_wire::messages as msg;
@@ -37,6 +38,7 @@ use notices::Pending;
 #[cfg(feature = "fuzzing")]
 pub(crate) use notices::Taken;
 pub(crate) use open::{OpenError, Opened, explain, explain_hidden, open_link};
+use postponed::PostponedFrees;
 
 /// The error of every call once the session is lost: "CUDA-capable device(s) is/are busy or
 /// unavailable".
@@ -52,6 +54,9 @@ pub(crate) struct Session {
     pub(crate) functions: Arc<HostFunctions>,
     pub(crate) late: Arc<LateCopies>,
     pub(crate) holds: Arc<Holds>,
+    postponed: PostponedFrees,
+    /// Whether the worker was told of halves of copies over links.
+    has_copied_over_links: AtomicBool,
     pub(crate) lost_links: Arc<LostLinks>,
     graphs: Arc<GraphHosts>,
     /// Requests are heard once there is anything to ask for.
@@ -289,21 +294,11 @@ impl Session {
         let _ = self.free_in_order(block.ctx, block.address, block.stream);
     }
 
-    /// Has the server free stream-ordered memory.
-    pub(crate) fn free_in_order(
-        &self,
-        ctx: ContextId,
-        address: DevicePtr,
-        stream: StreamId,
-    ) -> Result<()> {
-        self.reuse.frees(ctx, stream);
-        self.post_to(ctx, stream, &msg::MemoryFreeAsync { address, stream })
-    }
-
     /// To be called before a wait for the device: what pools do not hold on to goes back with it.
     #[inline]
     pub(crate) fn before_wait(&self) {
         self.reuse.before_wait(|block| self.give_back(block));
+        self.free_what_was_postponed();
     }
 
     /// The record of finished work.

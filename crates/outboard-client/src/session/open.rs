@@ -1,5 +1,6 @@
 //! The start of a session, or why there is none.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -16,6 +17,7 @@ use outboard_wire::window::Window;
 use outboard_wire::{Code, Reader, plain_lines};
 
 use super::notices::{Notices, Pending};
+use super::postponed::PostponedFrees;
 use super::{ImageCounters, Session};
 use crate::arena::Arena;
 use crate::copies::late::LateCopies;
@@ -175,6 +177,8 @@ fn connect_within(
         functions,
         late,
         holds: Arc::default(),
+        postponed: PostponedFrees::default(),
+        has_copied_over_links: AtomicBool::new(false),
         lost_links,
         graphs,
         graphs_expected: OnceLock::new(),

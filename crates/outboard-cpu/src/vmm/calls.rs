@@ -115,7 +115,7 @@ impl VirtualMemory for Cpu {
     }
 
     fn vmm_divides(&self) -> bool {
-        true
+        self.config().divides
     }
 
     fn vmm_part(
