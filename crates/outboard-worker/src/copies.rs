@@ -13,7 +13,7 @@ use super::contexts::{Context, current};
 use super::helpers::Helpers;
 use super::io::Replier;
 use super::slots::{Parcels, Slot, Slots};
-use super::staging::{Account, CopySite, Pool, SharedStaging, Warming, Watcher};
+use super::staging::{Account, CopySite, Pool, SharedStaging, Unqueued, Warming, Watcher};
 use super::waits::Mark;
 
 /// The memory of a session's copies.
@@ -123,6 +123,11 @@ impl Copies {
     /// Whether the driver does not know yet of all copies that the program has queued.
     pub(crate) fn are_any_unqueued(&self) -> bool {
         self.watcher.unqueued().are_any()
+    }
+
+    /// Those copies.
+    pub(crate) fn unqueued(&self) -> Arc<Unqueued> {
+        Arc::clone(self.watcher.unqueued())
     }
 
     /// Has the driver free memory in the order of a stream once it knows of all copies before. The

@@ -159,7 +159,7 @@ impl ArrayCommands for Worker {
         match removed {
             Ok((_, array)) if !array.whole => answer.ok(&ArrayDestroyReply {}),
             // As freeing memory, it may wait for the device.
-            Ok((context, array)) => self.on_helper(
+            Ok((context, array)) => self.on_helper_when_quiet(
                 context,
                 answer,
                 move |table| {
@@ -221,7 +221,7 @@ impl ArrayCommands for Worker {
             self.enter().and_then(|context| Ok((context, self.textures.remove_mipmap(m.mipmap)?)));
         let charge = self.memory.budget.release(self.contexts.here(), What::Mipmap(m.mipmap));
         match removed {
-            Ok((context, mipmap)) => self.on_helper(
+            Ok((context, mipmap)) => self.on_helper_when_quiet(
                 context,
                 answer,
                 move |table| {

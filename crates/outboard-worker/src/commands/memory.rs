@@ -5,7 +5,7 @@ use outboard_driver::call;
 use outboard_wire::DevicePtr;
 use outboard_wire::messages::*;
 
-use super::{Context, current};
+use super::Context;
 use crate::answer::{Answer, Outcome};
 use crate::budget::{Charge, What};
 use crate::generated::dispatch::MemoryCommands;
@@ -76,7 +76,7 @@ impl MemoryCommands for Worker {
             Ok((context, charge))
                 if !self.streams.waits.is_quiet(self.table, self.contexts.here()) =>
             {
-                self.on_helper(
+                self.on_helper_when_quiet(
                     context,
                     answer,
                     move |table| {
@@ -103,10 +103,8 @@ impl MemoryCommands for Worker {
             return call!(self.table, cuMemFree_v2(address.0));
         }
         // Another thread of the client has queued work meanwhile.
-        let table = self.table;
-        self.helpers.run(move || {
-            let _ = call!(table, cuCtxSetCurrent(current(&context)))
-                .and_then(|()| call!(table, cuMemFree_v2(address.0)));
+        self.when_quiet(context, move |entered| {
+            let _ = entered.and_then(|table| call!(table, cuMemFree_v2(address.0)));
             drop(charge);
         });
         Ok(())

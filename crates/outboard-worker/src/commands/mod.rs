@@ -58,6 +58,40 @@ impl Worker {
         });
     }
 
+    /// As [`Worker::on_helper`], for a call that returns only when the device has nothing left to
+    /// do, and lets no other thread queue work meanwhile.
+    fn on_helper_when_quiet<M, T>(
+        &mut self,
+        context: Context,
+        answer: Answer<M>,
+        work: impl FnOnce(&'static Table) -> Result<T, CUresult> + Send + 'static,
+        finish: impl FnOnce(Answer<M>, Result<T, CUresult>) + Send + 'static,
+    ) where
+        M: Call + 'static,
+        T: 'static,
+    {
+        if !self.copies.are_any_unqueued() {
+            return self.on_helper(context, answer, work, finish);
+        }
+        self.when_quiet(context, move |entered| finish(answer, entered.and_then(work)));
+    }
+
+    /// Does something on a helper thread when the current context has nothing left to do and no
+    /// copy is about to be queued.
+    fn when_quiet(
+        &mut self,
+        context: Context,
+        work: impl FnOnce(Result<&'static Table, CUresult>) + Send + 'static,
+    ) {
+        let (table, unqueued) = (self.table, self.copies.unqueued());
+        // Whether there was a fault or not.
+        self.wait_then(Wait::Context, move |_| {
+            unqueued.alone(move || {
+                work(call!(table, cuCtxSetCurrent(current(&context))).map(|()| table));
+            });
+        });
+    }
+
     /// As [`Worker::on_helper`], for a call that needs no context.
     fn on_free_helper<M, T>(
         &self,

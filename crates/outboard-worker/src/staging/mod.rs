@@ -30,4 +30,5 @@ pub(crate) use shared::{SharedStaging, Staged, copy_staged};
 pub(crate) use signals::{tell_peer, wait_for_peer};
 pub(crate) use start::{copy_in, copy_in_queued, copy_out};
 pub(crate) use transfer::{CopySite, DeviceSide, Failed};
+pub(crate) use unqueued::Unqueued;
 pub(crate) use watch::Watcher;

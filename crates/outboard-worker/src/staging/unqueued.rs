@@ -2,7 +2,9 @@
 //! wait until it does.
 //!
 //! The driver refuses work with memory once it has been told to free it, in the order of whichever
-//! stream. So it is told only when it knows of all copies that the program queued before.
+//! stream. So it is told only when it knows of all copies that the program queued before. A call
+//! that returns only when the device has nothing left to do, such as `cuMemFree`, keeps others from
+//! queueing these copies, so it is made only while there are none.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,6 +32,8 @@ struct State {
     copies: BTreeSet<u64>,
     /// What waits for all copies below this number, in order.
     jobs: VecDeque<(u64, Job)>,
+    /// What waits for there to be none.
+    alone: VecDeque<Job>,
 }
 
 /// The device's side of a copy that is to be queued. The driver knows of the copy, or never will,
@@ -67,6 +71,25 @@ impl Unqueued {
         self.run_what_may(&mut state);
     }
 
+    /// Runs a job on a helper thread while there are no such copies: until it is over, a thread that
+    /// is about to add one waits.
+    pub(crate) fn alone(self: &Arc<Unqueued>, job: impl FnOnce() + Send + 'static) {
+        self.state.lock().alone.push_back(Box::new(job));
+        self.run_alone();
+    }
+
+    fn run_alone(self: &Arc<Unqueued>) {
+        let all = Arc::clone(self);
+        self.helpers.run(move || {
+            let mut state = all.state.lock();
+            while state.copies.is_empty()
+                && let Some(job) = state.alone.pop_front()
+            {
+                job();
+            }
+        });
+    }
+
     fn run_what_may(&self, state: &mut State) {
         let first = state.copies.first().copied().unwrap_or(u64::MAX);
         let ready = state.jobs.iter().take_while(|(before, _)| *before <= first).count();
@@ -89,6 +112,10 @@ impl Drop for UnqueuedSide {
         state.copies.remove(&self.number);
         self.all.copies.store(state.copies.len(), Ordering::Release);
         self.all.run_what_may(&mut state);
+        if state.copies.is_empty() && !state.alone.is_empty() {
+            drop(state);
+            self.all.run_alone();
+        }
     }
 }
 
@@ -100,6 +127,30 @@ mod tests {
     use outboard_wire::DevicePtr;
 
     use super::*;
+
+    #[test]
+    fn a_job_that_must_be_alone_waits_for_all_copies() {
+        let all = Unqueued::new(Helpers::new());
+        let side = || all.add(DeviceSide::Linear(DevicePtr(0)));
+        let (done, said) = channel();
+        let alone = |number: u32| {
+            let (done, of) = (done.clone(), Arc::clone(&all));
+            all.alone(move || {
+                assert!(of.state.is_locked(), "nobody can add a copy");
+                done.send(number).expect("the test hears");
+            });
+        };
+        let next = || said.recv_timeout(Duration::from_millis(100)).ok();
+        alone(0);
+        assert_eq!(next(), Some(0));
+        let one = side();
+        alone(1);
+        let two = side();
+        drop(one);
+        assert_eq!(next(), None);
+        drop(two);
+        assert_eq!(next(), Some(1));
+    }
 
     #[test]
     fn a_job_waits_for_the_copies_before_it_and_for_no_others() {
