@@ -159,6 +159,8 @@ impl Worker {
         let context = self.enter()?;
         let device = context.device as u32;
         let bytes = self.limit_bytes(device, m.limit, m.value);
+        // The driver waits for the device.
+        self.copies.unqueued().wait();
         let set = |worker: &mut Worker| {
             call!(
                 worker.table,

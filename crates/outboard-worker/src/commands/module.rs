@@ -10,7 +10,7 @@ use outboard_wire::messages::*;
 use outboard_wire::notice::{KERNELS, Kernels};
 use outboard_wire::types::{JitLog, JitOptions};
 
-use super::{Context, current};
+use super::Context;
 use crate::answer::{Answer, Outcome};
 use crate::budget::What;
 use crate::generated::dispatch::ModuleCommands;
@@ -49,6 +49,8 @@ impl Worker {
         parts: &[P],
         options: &JitOptions,
     ) -> modules::Loaded {
+        // The driver waits for the device.
+        self.copies.unqueued().wait();
         if !self.memory.budget.is_limited() {
             return modules::load(self.table, parts, options);
         }
@@ -219,9 +221,11 @@ impl ModuleCommands for Worker {
 
     fn module_unload(&mut self, m: ModuleUnload, answer: Answer<ModuleUnload>) {
         match self.forget_module(m.module) {
-            Ok((context, unload)) => self.on_helper(context, answer, unload, |answer, outcome| {
-                answer.result(outcome.map(|()| ModuleUnloadReply {}));
-            }),
+            Ok((context, unload)) => {
+                self.on_helper_when_quiet(context, answer, unload, |answer, outcome| {
+                    answer.result(outcome.map(|()| ModuleUnloadReply {}));
+                })
+            }
             Err(error) => answer.error(error),
         }
     }
@@ -232,9 +236,8 @@ impl ModuleCommands for Worker {
             return unload(self.table);
         }
         // Another thread of the client has queued work meanwhile.
-        let table = self.table;
-        self.helpers.run_in_turn(move || {
-            let _ = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| unload(table));
+        self.when_quiet(context, move |entered| {
+            let _ = entered.and_then(unload);
         });
         Ok(())
     }

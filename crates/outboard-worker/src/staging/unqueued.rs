@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::transfer::DeviceSide;
 use crate::helpers::Helpers;
@@ -23,6 +23,7 @@ pub(crate) struct Unqueued {
     state: Mutex<State>,
     /// How many copies there are.
     copies: AtomicUsize,
+    none_left: Condvar,
 }
 
 #[derive(Default)]
@@ -46,7 +47,8 @@ pub(super) struct UnqueuedSide {
 
 impl Unqueued {
     pub(super) fn new(helpers: Helpers) -> Arc<Unqueued> {
-        Arc::new(Unqueued { helpers, state: Mutex::default(), copies: AtomicUsize::new(0) })
+        let (state, none_left) = (Mutex::default(), Condvar::new());
+        Arc::new(Unqueued { helpers, state, copies: AtomicUsize::new(0), none_left })
     }
 
     pub(super) fn add(self: &Arc<Unqueued>, side: DeviceSide) -> UnqueuedSide {
@@ -76,6 +78,15 @@ impl Unqueued {
     pub(crate) fn alone(self: &Arc<Unqueued>, job: impl FnOnce() + Send + 'static) {
         self.state.lock().alone.push_back(Box::new(job));
         self.run_alone();
+    }
+
+    /// Waits until there are none. To be called by the thread that adds them, before a call that
+    /// waits for the device: it would wait for them, too.
+    pub(crate) fn wait(&self) {
+        if self.are_any() && !cfg!(feature = "fuzzing") {
+            let mut state = self.state.lock();
+            self.none_left.wait_while(&mut state, |state| !state.copies.is_empty());
+        }
     }
 
     fn run_alone(self: &Arc<Unqueued>) {
@@ -112,6 +123,9 @@ impl Drop for UnqueuedSide {
         state.copies.remove(&self.number);
         self.all.copies.store(state.copies.len(), Ordering::Release);
         self.all.run_what_may(&mut state);
+        if state.copies.is_empty() {
+            self.all.none_left.notify_all();
+        }
         if state.copies.is_empty() && !state.alone.is_empty() {
             drop(state);
             self.all.run_alone();
@@ -150,6 +164,24 @@ mod tests {
         assert_eq!(next(), None);
         drop(two);
         assert_eq!(next(), Some(1));
+    }
+
+    #[test]
+    fn a_thread_waits_until_there_are_none() {
+        let all = Unqueued::new(Helpers::new());
+        all.wait();
+        let copies = [0, 1].map(|at| all.add(DeviceSide::Linear(DevicePtr(at))));
+        let (done, said) = channel();
+        let of = Arc::clone(&all);
+        let waits = std::thread::spawn(move || {
+            of.wait();
+            done.send(()).expect("the test hears");
+        });
+        for copy in copies {
+            assert!(said.recv_timeout(Duration::from_millis(50)).is_err());
+            drop(copy);
+        }
+        waits.join().expect("it waits no longer");
     }
 
     #[test]
