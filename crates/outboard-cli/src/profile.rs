@@ -36,6 +36,9 @@ pub(crate) struct Process {
     /// Bytes that have gone from one of them to another and not through the process.
     #[serde(default)]
     bytes_linked: u64,
+    /// Those of them that have gone through memory that the two share.
+    #[serde(default)]
+    bytes_shared: u64,
     /// Why two of them could not be linked.
     #[serde(default)]
     not_linked: Option<String>,
@@ -65,6 +68,10 @@ impl Process {
                 let mut all = several.iter().map(one).collect::<Vec<_>>().join(", ");
                 if self.bytes_linked > 0 {
                     all += &format!("; {} from server to server", bytes(self.bytes_linked));
+                    if self.bytes_shared > 0 {
+                        let shared = bytes(self.bytes_shared);
+                        all += &format!(", {shared} of that through memory that they share");
+                    }
                 }
                 if self.bytes_relayed > 0 {
                     let relayed = bytes(self.bytes_relayed);
@@ -333,6 +340,7 @@ mod tests {
             servers: Vec::new(),
             bytes_relayed: 0,
             bytes_linked: 0,
+            bytes_shared: 0,
             not_linked: None,
             lived: 2.0,
             functions,

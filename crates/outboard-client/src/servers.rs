@@ -5,7 +5,7 @@ use outboard_front::backend::{
     ContextId, Extent, ObjectId, Result, ServerId, Side, StreamId, UnifiedPtr,
 };
 use outboard_front::fault::is_sticky;
-use outboard_front::several::{Awaited, HalfCopy, Hold, Member, Numbered, OwnStream, Then};
+use outboard_front::several::{Awaited, HalfCopy, Hold, Linked, Member, Numbered, OwnStream, Then};
 use outboard_wire::platform::Platform;
 
 use crate::remote::Remote;
@@ -99,7 +99,7 @@ impl Member for Remote {
         &'static self,
         other: &'static Remote,
         link: u32,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<Linked, String> {
         self.link_to_server(other, link)
     }
 

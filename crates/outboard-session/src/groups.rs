@@ -23,6 +23,9 @@ const LARGEST: u64 = 2 << 20;
 const PARTS: u64 = 8;
 /// Groups of a transfer that waits behind others are not larger, in bytes, unless a chunk is.
 const LARGEST_WAITING: u64 = 8 << 20;
+/// Groups of a transfer between two workers that share memory are not larger, in bytes, unless a
+/// chunk is.
+const LARGEST_PASSING: u64 = 4 << 20;
 
 /// What a group costs beside its copy where both sides share memory, as bytes that would be copied
 /// meanwhile, to and from the device. One that waits for bytes takes some 20 microseconds to see
@@ -37,6 +40,14 @@ pub const SHARED: usize = 16 << 20;
 /// staging memory of the largest transfer.
 pub const BLOCK: usize = SHARED + (2 << 20);
 
+/// Bytes of the memory that the workers of two servers share, in whole blocks.
+pub const AREA: usize = 4 * BLOCK;
+
+/// The first so many bytes of it are for flags alone, so that whoever begins to use some finds none
+/// set: [`FLAGS`] bytes for each transfer or signal, but the first ones, which are nobody's. Slots
+/// lie behind.
+pub const AREA_FLAGS: usize = 4 << 20;
+
 /// A flag of a slot. Each is set to the number of groups that have used the slot so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flag {
@@ -49,6 +60,8 @@ pub enum Flag {
     /// Not 0: the transfer has come to nothing, and what the other flags say means nothing either.
     /// [`NOT_QUEUED`] or [`BROKE_OFF`].
     Failed,
+    /// How many of the two workers that use the memory have done with it.
+    Ended,
 }
 
 /// The last word for flags where both sides share memory. The client writes another number there
@@ -95,9 +108,20 @@ impl Groups {
     /// fewer, of at most [`SHARED`] bytes unless chunks are large.
     pub fn shared(cut: Cut, to_device: bool) -> Groups {
         let cost = if to_device { COSTS.0 } else { COSTS.1 };
-        let all = Groups::of_about(cut, cut.len().saturating_mul(cost).isqrt(), LARGEST);
-        let group = all.per as usize * cut.chunk() as usize;
-        Groups { slots: all.slots.min((SHARED / group).max(2) as u32), ..all }
+        Groups::of_about(cut, cut.len().saturating_mul(cost).isqrt(), LARGEST).in_cache()
+    }
+
+    /// The groups of one between two workers that share memory: one device fills slots while the
+    /// other one empties them, and no thread moves a byte.
+    pub fn passing(cut: Cut) -> Groups {
+        let best = cut.len().saturating_mul(COSTS.1).isqrt();
+        Groups::of_about(cut, best, LARGEST_PASSING).in_cache()
+    }
+
+    /// With fewer slots, of at most [`SHARED`] bytes unless chunks are large.
+    fn in_cache(self) -> Groups {
+        let group = self.per as usize * self.cut.chunk() as usize;
+        Groups { slots: self.slots.min((SHARED / group).max(2) as u32), ..self }
     }
 
     /// Groups of about so many bytes, as far as there may be such.
@@ -146,12 +170,13 @@ impl Groups {
             Flag::Free(slot) => slots + slot,
             Flag::Reached => 2 * slots,
             Flag::Failed => 2 * slots + 1,
+            Flag::Ended => 2 * slots + 2,
         }
     }
 
     /// Whether the flags fit into the room that they have.
     pub fn fit(&self) -> bool {
-        self.flag(Flag::Failed) < USE
+        self.flag(Flag::Ended) < USE
     }
 
     /// A group's slot, and how many groups have used the slot up to and with it.
@@ -229,7 +254,7 @@ mod tests {
             prop_assert_eq!(end, len);
             prop_assert!(groups.fit() && (groups.slots() >= 2 || groups.count() == 1));
             prop_assert!(groups.flag(Flag::Full(groups.slots() as usize - 1)) < groups.flag(Flag::Free(0)));
-            for shared in [Groups::shared(cut, true), Groups::shared(cut, false)] {
+            for shared in [Groups::shared(cut, true), Groups::shared(cut, false), Groups::passing(cut)] {
                 prop_assert!(shared.staging() <= SHARED.max(2 * shared.bytes(0).1) && FLAGS + shared.staging() <= BLOCK);
                 prop_assert!(shared.fit() && (shared.slots() >= 2 || shared.count() == 1));
             }
@@ -275,5 +300,17 @@ mod tests {
         assert_eq!(of(4 << 20, 256 << 10, false), (4, 1 << 20, 4));
         assert_eq!(of(128 << 20, 256 << 10, true), (64, 2 << 20, 8));
         assert_eq!(of(128 << 20, 256 << 10, false), (64, 2 << 20, 8));
+    }
+
+    #[test]
+    fn between_workers_groups_are_larger_still() {
+        let of = |len: u64, chunk: u32| {
+            let groups = Groups::passing(Cut::new(len, chunk).unwrap());
+            (groups.count(), groups.bytes(0).1, groups.slots())
+        };
+        assert_eq!(of(4 << 10, 64 << 10), (1, 4 << 10, 1));
+        assert_eq!(of(1 << 20, 64 << 10), (2, 512 << 10, 2));
+        assert_eq!(of(16 << 20, 1 << 20), (8, 2 << 20, 8));
+        assert_eq!(of(256 << 20, 1 << 20), (64, 4 << 20, 4));
     }
 }

@@ -42,6 +42,42 @@ impl Ranges {
     }
 }
 
+/// What is free of several blocks of one size, which begin to be used one after the other. What is
+/// handed out lies within a block.
+#[derive(Debug)]
+pub struct Blocks {
+    /// Those that have been used.
+    used: Vec<Ranges>,
+    bytes: usize,
+    most: usize,
+}
+
+impl Blocks {
+    /// `most` blocks of `bytes`.
+    pub fn new(bytes: usize, most: usize) -> Blocks {
+        Blocks { used: Vec::new(), bytes, most }
+    }
+
+    /// Takes `bytes`, of the first `most` blocks: where they begin. Blocks that are in use come
+    /// first.
+    pub fn take(&mut self, bytes: usize, most: usize) -> Option<usize> {
+        let most = most.min(self.most);
+        let mut used = self.used.iter_mut().take(most).enumerate();
+        let found = used.find_map(|(block, free)| Some(block * self.bytes + free.take(bytes)?));
+        found.or_else(|| {
+            let mut free = (self.used.len() < most).then(|| Ranges::new(self.bytes))?;
+            let at = self.used.len() * self.bytes + free.take(bytes)?;
+            self.used.push(free);
+            Some(at)
+        })
+    }
+
+    /// Gives back what was taken.
+    pub fn give_back(&mut self, start: usize, bytes: usize) {
+        self.used[start / self.bytes].give_back(start % self.bytes, bytes);
+    }
+}
+
 fn rounded(bytes: usize) -> Option<usize> {
     bytes.max(1).checked_next_multiple_of(GRAIN)
 }
@@ -73,6 +109,20 @@ mod tests {
             }
             prop_assert!(ranges.0.len() == 1 && ranges.0[0] == (0..BLOCK));
         }
+    }
+
+    #[test]
+    fn what_is_taken_of_blocks_lies_within_one() {
+        let mut blocks = Blocks::new(3 * GRAIN, 2);
+        assert_eq!(blocks.take(2 * GRAIN, 9), Some(0));
+        assert_eq!(blocks.take(2 * GRAIN, 1), None);
+        assert_eq!(blocks.take(2 * GRAIN, 2), Some(3 * GRAIN));
+        assert_eq!((blocks.take(1, 9), blocks.take(1, 9)), (Some(2 * GRAIN), Some(5 * GRAIN)));
+        assert_eq!(blocks.take(1, 9), None);
+        blocks.give_back(3 * GRAIN, 2 * GRAIN);
+        assert_eq!(blocks.take(3 * GRAIN, 9), None);
+        blocks.give_back(5 * GRAIN, 1);
+        assert_eq!(blocks.take(3 * GRAIN, 9), Some(3 * GRAIN));
     }
 
     #[test]

@@ -31,6 +31,7 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 pub(super) async fn sessions(
     config: &Config,
     address: SocketAddr,
+    dialer: Dialer,
     (queue, pool): (&sharing::Queue, Option<&Rc<Pool>>),
     traces: &Rc<traces::Traces>,
     shared: Descriptors,
@@ -57,7 +58,7 @@ pub(super) async fn sessions(
             Heritage { records, outlive: standing.outlive, board, shared },
             Rc::clone(traces),
             lending,
-            Dialer::new(config.peers.clone()),
+            dialer,
         )?
     };
     let workers: Vec<u32> = orphans.iter().map(|orphan| orphan.worker.id()).collect();

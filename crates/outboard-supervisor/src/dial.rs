@@ -12,11 +12,13 @@ use ipnet::IpNet;
 use outboard_transport::{random, tls};
 use outboard_wire::handshake::auth::{PROOF, Proof, proven};
 use outboard_wire::handshake::peers::{Called, PEERS};
-use outboard_wire::handshake::{Extensions, Hello, Process, Purpose, VERSION};
+use outboard_wire::handshake::{Extensions, Hello, Local, Process, Purpose, VERSION};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+
+use super::neighbour;
 
 /// Connections that are being made at once.
 const MOST: usize = 64;
@@ -44,10 +46,17 @@ pub enum Reach {
     Nowhere,
 }
 
+/// Another server.
+pub(crate) enum Callee {
+    /// HOST:PORT.
+    Address(String),
+    /// One of this machine.
+    Neighbour(Local),
+}
+
 /// Where to connect, and what for.
 pub(crate) struct Call {
-    /// HOST:PORT.
-    pub(crate) address: String,
+    pub(crate) callee: Callee,
     /// The session there, and the ticket for it.
     pub(crate) session: u64,
     pub(crate) ticket: u128,
@@ -59,6 +68,8 @@ pub(crate) struct Call {
 /// Makes connections.
 pub(crate) struct Dialer {
     config: Config,
+    /// Where this server's own Unix socket is.
+    own: Option<Local>,
     room: Semaphore,
 }
 
@@ -85,8 +96,8 @@ fn is_private(address: IpAddr) -> bool {
 }
 
 impl Dialer {
-    pub(crate) fn new(config: Config) -> Dialer {
-        Dialer { config, room: Semaphore::new(MOST) }
+    pub(crate) fn new(config: Config, own: Option<Local>) -> Dialer {
+        Dialer { config, own, room: Semaphore::new(MOST) }
     }
 
     /// Where other servers reach this one, if its workers can be linked to theirs.
@@ -96,23 +107,28 @@ impl Dialer {
 
     /// Connects and says hello; the connection, or a sentence that says why there is none.
     pub(crate) async fn dial(&self, call: &Call) -> Result<OwnedFd, String> {
-        let address = &call.address;
         let _place = self
             .room
             .try_acquire()
             .map_err(|_| format!("the server is making {MOST} connections to other servers"))?;
-        let stream = timeout(PATIENCE, self.connect(call)).await.unwrap_or_else(|_| {
-            Err(format!("{address} did not answer within {} s", PATIENCE.as_secs()))
-        })?;
-        let stream = stream.into_std().map_err(|error| error.to_string())?;
-        stream.set_nonblocking(false).map_err(|error| error.to_string())?;
-        Ok(stream.into())
+        let connected = async {
+            match &call.callee {
+                Callee::Address(address) => self.connect(address, call).await,
+                Callee::Neighbour(server) => self.meet(server, call).await,
+            }
+        };
+        timeout(PATIENCE, connected).await.unwrap_or_else(|_| {
+            let name = match &call.callee {
+                Callee::Address(address) => address,
+                Callee::Neighbour(server) => &server.path,
+            };
+            Err(format!("{name} did not answer within {} s", PATIENCE.as_secs()))
+        })
     }
 
-    async fn connect(&self, call: &Call) -> Result<TcpStream, String> {
-        let address = &call.address;
+    async fn connect(&self, address: &str, call: &Call) -> Result<OwnedFd, String> {
         let failed = |error: io::Error| format!("{address} cannot be reached: {error}");
-        let found: Vec<SocketAddr> = lookup_host(address.as_str()).await.map_err(failed)?.collect();
+        let found: Vec<SocketAddr> = lookup_host(address).await.map_err(failed)?.collect();
         let reached = found.into_iter().find(|found| self.config.reach.has(found.ip()));
         let reached = reached.ok_or_else(|| {
             format!(
@@ -122,9 +138,21 @@ impl Dialer {
         })?;
         let mut stream = TcpStream::connect(reached).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
-        let hello = hello(call).map_err(failed)?;
-        stream.write_all(&hello).await.map_err(failed)?;
-        Ok(stream)
+        stream.write_all(&hello(call).map_err(failed)?).await.map_err(failed)?;
+        let stream = stream.into_std().map_err(failed)?;
+        stream.set_nonblocking(false).map_err(failed)?;
+        Ok(stream.into())
+    }
+
+    /// The same with a server of this machine.
+    async fn meet(&self, server: &Local, call: &Call) -> Result<OwnedFd, String> {
+        if self.config.reach == Reach::Nowhere {
+            return Err("this server makes no links to others".to_owned());
+        }
+        let failed = |error: io::Error| format!("{} cannot be reached: {error}", server.path);
+        let mut stream = neighbour::connect(self.own.as_ref(), server).await?;
+        stream.write_all(&hello(call).map_err(failed)?).await.map_err(failed)?;
+        Ok(stream.into_std().map_err(failed)?.into())
     }
 }
 
@@ -173,7 +201,8 @@ mod tests {
     }
 
     fn call(address: &str, secure: bool) -> Call {
-        Call { address: address.to_owned(), session: 1, ticket: 2, link: 3, secure }
+        let callee = Callee::Address(address.to_owned());
+        Call { callee, session: 1, ticket: 2, link: 3, secure }
     }
 
     #[test]
@@ -189,10 +218,10 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let reach = Reach::Networks(vec!["10.0.0.0/8".parse().unwrap()]);
-        let dialer = Dialer::new(Config { reach, addresses: Vec::new() });
+        let dialer = Dialer::new(Config { reach, addresses: Vec::new() }, None);
         let refused = dialer.dial(&call(&address, false)).await.unwrap_err();
         assert!(refused.contains("--peers"), "{refused}");
-        let dialer = Dialer::new(Config::default());
+        let dialer = Dialer::new(Config::default(), None);
         assert!(dialer.dial(&call(&address, false)).await.is_ok());
         assert!(dialer.dial(&call("nonsense", false)).await.is_err());
     }

@@ -26,6 +26,7 @@ mod left_over;
 mod local;
 pub mod logs;
 pub mod metrics;
+mod neighbour;
 mod newcomer;
 mod notify;
 mod orphan;
@@ -59,6 +60,7 @@ use crate::auth::Gate;
 pub use command::WorkerCommand;
 pub use config::Config;
 use descriptors::Parts;
+use dial::Dialer;
 use doors::Doors;
 use drain::{Asked, Drain, Signals};
 pub use error::ServeError;
@@ -133,7 +135,14 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let traces = Rc::new(traces::Traces::new(&config.traces));
     let shared = Descriptors { all: parts.shared, of_a_session: parts.shared_of_a_session() };
     let (sessions, late) = tasks
-        .run_until(adopt::sessions(&config, address, (&queue, pool.as_ref()), &traces, shared))
+        .run_until(adopt::sessions(
+            &config,
+            address,
+            Dialer::new(config.peers.clone(), local.clone()),
+            (&queue, pool.as_ref()),
+            &traces,
+            shared,
+        ))
         .await?;
     if upgrades > 0 {
         upgrade::reap();

@@ -3,6 +3,7 @@
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::names::{ContextId, ObjectId};
 use crate::platform::KernelInfo;
+use crate::record;
 
 /// Bytes that kernels printed, for the client's standard output.
 pub const OUTPUT: u16 = 1;
@@ -30,6 +31,9 @@ pub const WANTED: u16 = 7;
 /// failed.
 pub const PEER_LOST: u16 = 8;
 
+/// Places in the memory that the two workers of a link share are free again: [`FreePlaces`].
+pub const PLACES_FREE: u16 = 9;
+
 /// The session ends from the server's side: a sentence that says why. The connection goes next.
 pub const ENDED: u16 = 40;
 
@@ -54,6 +58,17 @@ impl<'a> Decode<'a> for Kernels {
         Ok(Kernels { module: reader.get()?, kernels: reader.get()? })
     }
 }
+
+/// Places that neither worker of a link uses any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FreePlaces {
+    /// The link.
+    pub link: u32,
+    /// Where the flags of each begin.
+    pub places: Vec<u64>,
+}
+
+record!(FreePlaces { link, places });
 
 /// The failure of a posted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,9 +11,10 @@ use outboard_wire::{ContextId, DevicePtr};
 use super::budget::Charge;
 use super::contexts::{Context, current};
 use super::helpers::Helpers;
+use super::io::Bulk;
 use super::io::Replier;
 use super::slots::{Parcels, Slot, Slots};
-use super::staging::{Account, CopySite, Pool, SharedStaging, Unqueued, Warming, Watcher};
+use super::staging::{Account, Area, CopySite, Pool, SharedStaging, Unqueued, Warming, Watcher};
 use super::waits::Mark;
 
 /// The memory of a session's copies.
@@ -27,6 +28,9 @@ pub(crate) struct Copies {
     /// Whether shared staging memory has been made known to the device ahead.
     shared_warm: bool,
     watcher: Arc<Watcher>,
+    /// Memory that workers of other servers share.
+    areas: Vec<Arc<Area>>,
+    helpers: Helpers,
 }
 
 /// Staging memory that a context will need, to be made ready on another thread.
@@ -54,7 +58,9 @@ impl Copies {
             pools: HashMap::new(),
             shared: SharedStaging::default(),
             shared_warm: false,
-            watcher: Watcher::new(helpers),
+            watcher: Watcher::new(helpers.clone()),
+            areas: Vec::new(),
+            helpers,
         }
     }
 
@@ -165,6 +171,23 @@ impl Copies {
         self.shared.clone()
     }
 
+    /// The memory that the worker at the other end of a link shares, if it does. Links that
+    /// `is_there` does not know any more have none.
+    pub(crate) fn area(
+        &mut self,
+        table: &'static Table,
+        (number, link): (u32, &Bulk),
+        is_there: impl Fn(u32) -> bool,
+    ) -> Option<Arc<Area>> {
+        if let Some(area) = self.areas.iter().find(|area| area.link() == number) {
+            return Some(Arc::clone(area));
+        }
+        let area = Arc::new(Area::new(number, link.area()?, table, &self.helpers));
+        self.areas.retain(|area| is_there(area.link()));
+        self.areas.push(Arc::clone(&area));
+        Some(area)
+    }
+
     /// A stream is about to end.
     pub(crate) fn stream_destroyed(&self, table: &Table, ctx: ContextId, stream: CUstream) {
         if let Some(pool) = self.pools.get(&ctx) {
@@ -180,6 +203,7 @@ impl Copies {
             pool.close(table);
         }
         self.shared.forget(ctx);
+        self.areas.iter().for_each(|area| area.forget(ctx));
     }
 
     /// Ends the thread that looks after large copies, which elsewhere ends with the process.

@@ -261,8 +261,8 @@ fn a_hostile_peer_loses_its_link_and_nothing_else() {
     let link = 20;
     let peer = call(&server, client.welcome().session, link, ticket(&client, link));
     let peer = peer.unwrap_or_else(|refusal| panic!("{}", refusal.sentence));
-    client.post(&PeerWait { stream: StreamId::LEGACY, link, number: 1 });
-    client.post(&PeerTell { event: ObjectId(99), link, number: 2 });
+    client.post(&PeerWait { stream: StreamId::LEGACY, link, number: 1, flags: 0 });
+    client.post(&PeerTell { event: ObjectId(99), link, number: 2, flags: 0 });
     client.alloc(1 << 20).expect("the stream stands, the session does not");
     drop(peer);
     let synchronize = outboard_wire::messages::StreamSynchronize { stream: StreamId::LEGACY };

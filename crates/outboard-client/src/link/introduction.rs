@@ -1,8 +1,8 @@
 //! What another server's worker must know to connect to a session's worker.
 
 use outboard_transport::tls;
-use outboard_wire::handshake::Welcome;
-use outboard_wire::handshake::peers::{PEERS, Peers, Ticket};
+use outboard_wire::handshake::peers::{PEERS, Peers, SHARING, Sharing, Ticket};
+use outboard_wire::handshake::{Local, Welcome};
 
 use super::ConnectError;
 use super::again::part;
@@ -14,6 +14,8 @@ pub struct Introduction {
     key: u128,
     fingerprint: Option<[u8; 32]>,
     addresses: Vec<String>,
+    /// The server's Unix socket, if its workers share memory with those of servers that come there.
+    socket: Option<Local>,
 }
 
 impl std::fmt::Debug for Introduction {
@@ -30,11 +32,14 @@ impl Introduction {
         address: &str,
     ) -> Result<Option<Introduction>, ConnectError> {
         let peers: Option<Peers> = part(welcome, PEERS, address)?;
+        let sharing: Option<Sharing> = part(welcome, SHARING, address)?;
+        let socket = welcome.local.clone().filter(|local| sharing.is_some() && local.host != 0);
         Ok(peers.map(|Peers { addresses }| Introduction {
             session: welcome.session,
             key: welcome.key,
             fingerprint: secured.map(|secured| secured.fingerprint().0),
             addresses,
+            socket,
         }))
     }
 
@@ -51,6 +56,13 @@ impl Introduction {
     /// Where other servers reach this one, if it says so.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+
+    /// The socket of `other` by which this one's worker may share memory with the other one's: both
+    /// are on one machine.
+    pub fn socket_of<'a>(&self, other: &'a Introduction) -> Option<&'a Local> {
+        let (own, theirs) = (self.socket.as_ref()?, other.socket.as_ref()?);
+        (own.host == theirs.host).then_some(theirs)
     }
 
     /// The ticket for a link.

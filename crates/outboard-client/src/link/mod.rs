@@ -165,6 +165,11 @@ impl Link {
         self.introduction.as_ref()
     }
 
+    /// Whether the user lets the server share memory.
+    pub fn may_share(&self) -> bool {
+        self.shared.config.transport != Choice::Tcp
+    }
+
     /// Appends a command that is not waited for, and returns its number. Blocks only while the
     /// queue is full.
     ///

@@ -13,6 +13,7 @@ mod ipc;
 mod launch;
 mod linear;
 mod link;
+mod link_places;
 mod managed;
 mod memory;
 mod module;

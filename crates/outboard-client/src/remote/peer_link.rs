@@ -1,12 +1,13 @@
 //! A server's part in a link to another one.
 
 use outboard_front::backend::{ContextId, Extent, ObjectId, Result, Side, StreamId};
-use outboard_front::several::{HalfCopy, Numbered, Way};
+use outboard_front::several::{HalfCopy, Linked, Numbered, Places, Way};
 use outboard_wire::codec::decode_all;
 use outboard_wire::limits::CHUNK_BYTES;
 use outboard_wire::messages as msg;
 
 use super::copy::region;
+use super::link_places::LinkPlaces;
 use super::{NO_CONTEXT, Remote};
 
 /// Chunks are not larger, in bytes, ...
@@ -15,17 +16,17 @@ const LARGEST_CHUNK: u64 = 1 << 20;
 const CHUNKS: u64 = 16;
 
 /// The bytes of each chunk of a copy.
-fn chunk(bytes: u64) -> u32 {
+pub(super) fn chunk(bytes: u64) -> u32 {
     let smallest = *CHUNK_BYTES.start() as u64;
     (bytes / CHUNKS).next_power_of_two().clamp(smallest, LARGEST_CHUNK) as u32
 }
 
 impl Remote {
     pub(crate) fn link_to_server(
-        &self,
-        other: &Remote,
+        &'static self,
+        other: &'static Remote,
         link: u32,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<Linked, String> {
         let lost = |_| "a server is lost".to_owned();
         let (here, there) = (self.session().map_err(lost)?, other.session().map_err(lost)?);
         for session in [here, there] {
@@ -33,7 +34,12 @@ impl Remote {
                 return Err(format!("{} makes no links to other servers", session.server()));
             }
         }
-        let Some(called) = there.link().introduction() else { return Ok(()) };
+        let introductions = here.link().introduction().zip(there.link().introduction());
+        let Some((calling, called)) = introductions else { return Ok(None) };
+        let may_share = here.link().may_share() && there.link().may_share();
+        let socket = calling.socket_of(called).filter(|_| may_share);
+        here.freed_places.expect(link);
+        there.freed_places.expect(link);
         let own = [there.server().to_owned()];
         let addresses = if called.addresses().is_empty() { &own } else { called.addresses() };
         let mut failure = String::new();
@@ -45,6 +51,9 @@ impl Remote {
                 session: called.session(),
                 ticket: &called.ticket(link).key.to_le_bytes(),
                 fingerprint: &fingerprint,
+                host: socket.map_or(0, |socket| socket.host),
+                user: socket.map_or(0, |socket| socket.user),
+                socket: socket.map_or("", |socket| &socket.path),
             };
             let (_, reply) = here
                 .call_idle(NO_CONTEXT, &message)
@@ -52,7 +61,8 @@ impl Remote {
             let reply: msg::PeerLinkOpenReply<'_> =
                 decode_all(&reply).map_err(|error| error.to_string())?;
             if reply.failure.is_empty() {
-                return Ok(());
+                let places = reply.shares.then(|| LinkPlaces::new(link, [here, there]));
+                return Ok(places.map(|places| Box::new(places) as Box<dyn Places>));
             }
             failure = format!("{}: {}", here.server(), outboard_wire::plain(reply.failure));
         }
@@ -77,19 +87,39 @@ impl Remote {
         let &HalfCopy { way, side, ctx, extent, stream, leads } = half;
         let region = region(&side).map_err(|_| invalid)?;
         let chunk = chunk(extent.bytes().ok_or(invalid)?);
-        let Numbered { link, number: transfer } = numbered;
+        let Numbered { link, number: transfer, place } = numbered;
+        let (flags, slots) = place.map_or((0, 0), |place| (place.flags, place.slots));
         let session = self.session()?;
         session.copies_over_a_link();
         match way {
             Way::ToDevice => {
                 let dst = region;
-                let message = msg::PeerCopyIn { dst, extent, stream, link, transfer, chunk, leads };
+                let message = msg::PeerCopyIn {
+                    dst,
+                    extent,
+                    stream,
+                    link,
+                    transfer,
+                    chunk,
+                    leads,
+                    flags,
+                    slots,
+                };
                 session.send_counted(ctx, stream, &message)?;
             }
             Way::FromDevice => {
                 let src = region;
-                let message =
-                    msg::PeerCopyOut { src, extent, stream, link, transfer, chunk, leads };
+                let message = msg::PeerCopyOut {
+                    src,
+                    extent,
+                    stream,
+                    link,
+                    transfer,
+                    chunk,
+                    leads,
+                    flags,
+                    slots,
+                };
                 session.send_counted(ctx, stream, &message)?;
             }
         }
@@ -102,8 +132,9 @@ impl Remote {
         ctx: ContextId,
         event: ObjectId,
     ) -> Result<()> {
-        let Numbered { link, number } = numbered;
-        let message = msg::PeerTell { event, link, number };
+        let Numbered { link, number, place } = numbered;
+        let flags = place.map_or(0, |place| place.flags);
+        let message = msg::PeerTell { event, link, number, flags };
         self.session()?.post_numbered(ctx, &message).map(drop)
     }
 
@@ -113,10 +144,11 @@ impl Remote {
         ctx: ContextId,
         stream: StreamId,
     ) -> Result<()> {
-        let Numbered { link, number } = numbered;
+        let Numbered { link, number, place } = numbered;
         let session = self.session()?;
         session.holds.add_waiting(ctx, stream);
-        session.post_to(ctx, stream, &msg::PeerWait { stream, link, number })
+        let flags = place.map_or(0, |place| place.flags);
+        session.post_to(ctx, stream, &msg::PeerWait { stream, link, number, flags })
     }
 }
 

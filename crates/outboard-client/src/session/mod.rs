@@ -33,10 +33,10 @@ use crate::requests::Requests;
 use crate::reuse::{Block, Reuse};
 use crate::times::Times;
 
-pub(crate) use notices::LostLinks;
 use notices::Pending;
 #[cfg(feature = "fuzzing")]
 pub(crate) use notices::Taken;
+pub(crate) use notices::{FreedPlaces, LostLinks};
 pub(crate) use open::{OpenError, Opened, explain, explain_hidden, open_link};
 use postponed::PostponedFrees;
 
@@ -58,6 +58,7 @@ pub(crate) struct Session {
     /// Whether the worker was told of halves of copies over links.
     has_copied_over_links: AtomicBool,
     pub(crate) lost_links: Arc<LostLinks>,
+    pub(crate) freed_places: Arc<FreedPlaces>,
     graphs: Arc<GraphHosts>,
     /// Requests are heard once there is anything to ask for.
     graphs_expected: OnceLock<Expectation>,

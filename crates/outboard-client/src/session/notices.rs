@@ -1,14 +1,16 @@
 //! What the server says unasked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
 use outboard_front::fault::is_sticky;
+use outboard_session::groups::{AREA, FLAGS};
 use outboard_wire::notice::{
-    COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, PEER_LOST, REQUEST, WANTED,
+    COPIED, ENDED, ERRORS, FAILURE, Failure, FreePlaces, KERNELS, OUTPUT, PEER_LOST, PLACES_FREE,
+    REQUEST, WANTED,
 };
 use outboard_wire::request::Request;
 use outboard_wire::{Code, Reader, plain};
@@ -67,6 +69,31 @@ impl LostLinks {
     }
 }
 
+/// Places that workers of a link have done with, of links to whose memory this client gives places.
+#[derive(Debug, Default)]
+pub(crate) struct FreedPlaces(Mutex<BTreeMap<u32, Vec<u64>>>);
+
+impl FreedPlaces {
+    /// Those of a link are wanted from now on.
+    pub(crate) fn expect(&self, link: u32) {
+        self.0.lock().entry(link).or_default();
+    }
+
+    pub(crate) fn add(&self, FreePlaces { link, places }: FreePlaces) {
+        let mut freed = self.0.lock();
+        let Some(known) = freed.get_mut(&link) else { return };
+        // There are no more places than that.
+        if known.len() + places.len() <= AREA / FLAGS {
+            known.extend(places);
+        }
+    }
+
+    /// Those that have come to be free.
+    pub(crate) fn take(&self, link: u32) -> Vec<u64> {
+        self.0.lock().get_mut(&link).map(std::mem::take).unwrap_or_default()
+    }
+}
+
 /// Is told of an error that a context keeps.
 pub(super) type OnFault = Box<dyn Fn(ContextId, CUresult) + Send + Sync>;
 
@@ -80,6 +107,7 @@ pub(super) struct Notices {
     /// Whether memory that is kept is wanted back.
     pub(super) memory_wanted: Arc<AtomicBool>,
     pub(super) lost_links: Arc<LostLinks>,
+    pub(super) freed_places: Arc<FreedPlaces>,
 }
 
 impl Notices {
@@ -120,6 +148,11 @@ impl Notices {
                     self.lost_links.add(link);
                 }
             }
+            PLACES_FREE => {
+                if let Ok(free) = reader.get() {
+                    self.freed_places.add(free);
+                }
+            }
             WANTED => self.memory_wanted.store(true, Ordering::Release),
             _ => {}
         }
@@ -144,6 +177,7 @@ impl Default for Taken {
             kernels: Arc::default(),
             memory_wanted: Arc::default(),
             lost_links: Arc::default(),
+            freed_places: Arc::default(),
         })
     }
 }

@@ -145,6 +145,7 @@ fn connect_within(
     let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
     let kernels = Arc::new(KnownKernels::default());
     let (memory_wanted, lost_links) = (Arc::default(), Arc::default());
+    let freed_places = Arc::default();
     let config = Config::of_server(&target.address);
     let requests = Requests::new(Arc::clone(&copies), answerers);
     let told = Notices {
@@ -155,6 +156,7 @@ fn connect_within(
         kernels: Arc::clone(&kernels),
         memory_wanted: Arc::clone(&memory_wanted),
         lost_links: Arc::clone(&lost_links),
+        freed_places: Arc::clone(&freed_places),
     };
     let notices = Box::new(move |code: u16, payload: &[u8]| told.take(code, payload));
     let Opened { link, platform, window, arena, local } =
@@ -180,6 +182,7 @@ fn connect_within(
         postponed: PostponedFrees::default(),
         has_copied_over_links: AtomicBool::new(false),
         lost_links,
+        freed_places,
         graphs,
         graphs_expected: OnceLock::new(),
         upload,

@@ -313,6 +313,19 @@ pub enum ToSupervisor {
         /// Whether the connection is encrypted behind the hello.
         secure: bool,
     },
+    /// Connect to another server of this machine by its Unix socket, for a session there. Answered as `dial`.
+    DialSocket {
+        /// The number that the answer repeats.
+        request: u64,
+        /// The server.
+        server: Local,
+        /// The session there.
+        session: u64,
+        /// The ticket for it.
+        ticket: u128,
+        /// The link's number in the session there.
+        link: u32,
+    },
     /// Something that a worker of another release says.
     Unknown(u8),
 }
@@ -396,6 +409,14 @@ impl Encode for ToSupervisor {
                 writer.put(link);
                 writer.put(secure);
             }
+            ToSupervisor::DialSocket { request, server, session, ticket, link } => {
+                writer.u8(61);
+                writer.put(request);
+                writer.put(server);
+                writer.put(session);
+                writer.put(ticket);
+                writer.put(link);
+            }
             ToSupervisor::Unknown(tag) => writer.u8(*tag),
         }
     }
@@ -449,6 +470,13 @@ impl<'a> Decode<'a> for ToSupervisor {
                 ticket: reader.get()?,
                 link: reader.get()?,
                 secure: reader.get()?,
+            },
+            61 => ToSupervisor::DialSocket {
+                request: reader.get()?,
+                server: reader.get()?,
+                session: reader.get()?,
+                ticket: reader.get()?,
+                link: reader.get()?,
             },
             tag => {
                 reader.take_rest();

@@ -16,6 +16,8 @@ pub enum Statistics {
         servers: Vec<Statistics>,
         /// Bytes that have gone from one to another, and not through this process.
         bytes_linked: u64,
+        /// Those of them that have gone through memory that the two share.
+        bytes_shared: u64,
         /// Bytes that have gone from one to another through this process.
         bytes_relayed: u64,
         /// Why two of them are not linked, if two are not.

@@ -163,12 +163,13 @@ mod tests {
         let several = read(Statistics::Several {
             servers: vec![Statistics::Unused {}, Statistics::SoftwareDevice { launches: 1 }],
             bytes_linked: 8,
+            bytes_shared: 5,
             bytes_relayed: 7,
             not_linked: None,
         });
         assert_eq!(several["servers"], json!([{}, {"launches": 1}]));
         assert_eq!(several["bytes_relayed"], json!(7));
-        assert_eq!(several["bytes_linked"], json!(8));
+        assert_eq!((&several["bytes_linked"], &several["bytes_shared"]), (&json!(8), &json!(5)));
         let unused = read(Statistics::Unused {});
         let mut names: Vec<&String> = unused.as_object().expect("a map").keys().collect();
         names.sort();

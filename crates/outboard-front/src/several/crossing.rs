@@ -16,7 +16,7 @@ use outboard_abi::CUresult;
 
 use super::gate::Gate;
 use super::transfer::End;
-use super::{Awaited, HalfCopy, Hold, Member, OwnStream, Several, Way};
+use super::{Awaited, Carried, HalfCopy, Hold, Member, OwnStream, Several, Way};
 use crate::backend::{
     ContextId, CopyMode, CrossingCopy, Extent, Memory, ObjectId, Result, Side, StreamId, UnifiedPtr,
 };
@@ -69,11 +69,15 @@ impl<S: Member> Several<S> {
         if !other.has_bytes_to_take_in()
             && !waiting.uses_memory_of_the_program()
             && let Awaited::Event(event) = event
-            && let Some(told) =
-                self.links.tell((ctx.server(), waiting), (of.server(), other), |numbered| {
+            && let Some(told) = self.links.tell(
+                (ctx.server(), waiting),
+                (of.server(), other),
+                Carried::Signal,
+                |numbered| {
                     other.tell_peer(numbered, of, event)?;
                     waiting.wait_for_peer(numbered, ctx, stream)
-                })
+                },
+            )
         {
             return told;
         }
@@ -175,10 +179,13 @@ impl<S: Member> Several<S> {
         if !can || !ends.iter().any(|(_, end)| end.ctx == ctx) {
             return None;
         }
-        let told = self.links.tell(
+        let bytes = extent.bytes().unwrap_or(0);
+        self.links.tell(
             (dst.ctx.server(), dst.server),
             (src.ctx.server(), src.server),
+            Carried::Copy(bytes),
             |numbered| {
+                self.links.add_bytes(bytes, numbered);
                 for (way, end) in ends {
                     let leads = end.ctx == ctx;
                     let stream = if leads {
@@ -192,9 +199,7 @@ impl<S: Member> Several<S> {
                 }
                 Ok(())
             },
-        )?;
-        self.links.add_bytes(extent.bytes().unwrap_or(0));
-        Some(told)
+        )
     }
 
     fn plan(&'static self, copy: &CrossingCopy) -> Result<Plan<S>> {

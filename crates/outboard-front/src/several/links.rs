@@ -24,7 +24,37 @@ pub struct Numbered {
     pub link: u32,
     /// The number; it grows.
     pub number: u64,
+    /// Where in the memory that the servers share, if it is there.
+    pub place: Option<Place>,
 }
+
+/// A place in memory that two linked servers share: where its flags begin, and where its slots do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// See [`Place`].
+    pub flags: u64,
+    /// See [`Place`]. A signal has none.
+    pub slots: u64,
+}
+
+/// What a number is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// A copy of so many bytes.
+    Copy(u64),
+    /// Word of an event.
+    Signal,
+}
+
+/// Memory that two linked servers share.
+pub trait Places: Send {
+    /// A place for that, which both servers use until they are done with it; `None` if there is none
+    /// now.
+    fn take(&mut self, what: Carried) -> Option<Place>;
+}
+
+/// What a link is: with or without memory that the two servers share.
+pub type Linked = Option<Box<dyn Places>>;
 
 /// The links of a process.
 pub(super) struct Links {
@@ -33,6 +63,8 @@ pub(super) struct Links {
     last: AtomicU32,
     /// Bytes that have gone over links.
     bytes: AtomicU64,
+    /// Those of them that have gone through memory that the servers share.
+    shared: AtomicU64,
     /// Why there is no link between two servers, the first time.
     failure: Mutex<Option<String>>,
 }
@@ -45,9 +77,17 @@ type Pairs = BTreeMap<(ServerId, ServerId), Arc<Mutex<Pair>>>;
 enum Pair {
     #[default]
     New,
-    Linked(Numbered),
+    Linked(Open),
     /// They are not linked until then.
     Apart(Instant),
+}
+
+/// A link.
+struct Open {
+    link: u32,
+    /// Its last number.
+    last: u64,
+    places: Linked,
 }
 
 impl Links {
@@ -56,6 +96,7 @@ impl Links {
             pairs: Mutex::new(BTreeMap::new()),
             last: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
+            shared: AtomicU64::new(0),
             failure: Mutex::new(None),
         }
     }
@@ -65,8 +106,17 @@ impl Links {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn add_bytes(&self, bytes: u64) {
+    /// Those of them that have gone through memory that both servers share.
+    pub(super) fn shared_bytes(&self) -> u64 {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// So many have gone under that number.
+    pub(super) fn add_bytes(&self, bytes: u64, numbered: Numbered) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if numbered.place.is_some() {
+            self.shared.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Why a link could not be made, if one could not.
@@ -79,9 +129,10 @@ impl Links {
         &self,
         one: (ServerId, &'static S),
         other: (ServerId, &'static S),
+        what: Carried,
         tell: impl FnOnce(Numbered) -> Result<()>,
     ) -> Option<Result<()>> {
-        self.tell_at(Instant::now(), one, other, tell)
+        self.tell_at(Instant::now(), one, other, what, tell)
     }
 
     fn tell_at<S: Member>(
@@ -89,6 +140,7 @@ impl Links {
         now: Instant,
         (one, first): (ServerId, &'static S),
         (other, second): (ServerId, &'static S),
+        what: Carried,
         tell: impl FnOnce(Numbered) -> Result<()>,
     ) -> Option<Result<()>> {
         // The first of the list connects to the later one, if it can.
@@ -99,7 +151,7 @@ impl Links {
         };
         let pair = Arc::clone(self.pairs.lock().entry((one, other)).or_default());
         let mut pair = pair.lock();
-        if let Pair::Linked(Numbered { link, .. }) = *pair
+        if let Pair::Linked(Open { link, .. }) = *pair
             && (first.has_lost_link(link) || second.has_lost_link(link))
         {
             *pair = Pair::Apart(now + PAUSE);
@@ -109,9 +161,10 @@ impl Links {
             Pair::Apart(until) if now < until => return None,
             Pair::New | Pair::Apart(_) => *pair = self.link(now, first, second),
         }
-        let Pair::Linked(numbered) = &mut *pair else { return None };
-        numbered.number += 1;
-        Some(tell(*numbered))
+        let Pair::Linked(Open { link, last, places }) = &mut *pair else { return None };
+        *last += 1;
+        let place = places.as_mut().and_then(|places| places.take(what));
+        Some(tell(Numbered { link: *link, number: *last, place }))
     }
 
     /// Has one of the two connect to the other.
@@ -120,7 +173,7 @@ impl Links {
         for (from, to) in [(first, second), (second, first)] {
             let link = self.last.fetch_add(1, Ordering::Relaxed) + 1;
             match from.link_to(to, link) {
-                Ok(()) => return Pair::Linked(Numbered { link, number: 0 }),
+                Ok(places) => return Pair::Linked(Open { link, last: 0, places }),
                 Err(failure) => failures.push(failure),
             }
         }

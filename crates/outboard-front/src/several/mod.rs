@@ -26,7 +26,7 @@ use outboard_wire::platform::{Platform, merged};
 use parking_lot::Mutex;
 
 use links::Links;
-pub use links::Numbered;
+pub use links::{Carried, Linked, Numbered, Place, Places};
 use movers::Movers;
 use transfer::Relay;
 
@@ -164,7 +164,8 @@ pub trait Member: Backend + Sync {
     /// As of [`hold`](Member::hold).
     fn own_stream(&'static self, ctx: ContextId, which: OwnStream) -> Result<StreamId>;
 
-    /// Has this server's worker connect to the other one's, as a link of that number.
+    /// Has this server's worker connect to the other one's, as a link of that number. The memory
+    /// that the two share then, if they do.
     ///
     /// # Errors
     /// A sentence that says why it cannot.
@@ -172,7 +173,7 @@ pub trait Member: Backend + Sync {
         &'static self,
         _other: &'static Self,
         _link: u32,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<Linked, String> {
         Err("this back end has no links".to_owned())
     }
 
@@ -350,6 +351,7 @@ impl<S: Member> Several<S> {
         Statistics::Several {
             servers: self.all().map(|server| server.statistics()).collect(),
             bytes_linked: self.links.bytes(),
+            bytes_shared: self.links.shared_bytes(),
             bytes_relayed: self.relay.relayed(),
             not_linked: self.links.failure(),
         }

@@ -23,7 +23,7 @@ use crate::backend::{
     VirtualMemory as _,
 };
 use crate::process::Process;
-use crate::several::{Awaited, HalfCopy, Hold, Member, Numbered, OwnStream, Several, Then};
+use crate::several::{Awaited, HalfCopy, Hold, Linked, Member, Numbered, OwnStream, Several, Then};
 
 /// Whether a server reaches another one, or why not.
 type Reached = std::result::Result<(), String>;
@@ -75,14 +75,19 @@ impl Member for Recorder {
         Crossed::of(self).note(&format!("fails with {}", error.0));
     }
 
-    fn link_to(&'static self, other: &'static Recorder, link: u32) -> Reached {
+    fn link_to(
+        &'static self,
+        other: &'static Recorder,
+        link: u32,
+    ) -> std::result::Result<Linked, String> {
         let crossed = Crossed::of(self);
         let answer = crossed.reaches.lock().clone();
         if answer.is_some() {
             crossed.note(&format!("link {link}"));
             Crossed::of(other).note(&format!("called {link}"));
         }
-        answer.unwrap_or(Err("this one has no links".to_owned()))
+        answer.unwrap_or(Err("this one has no links".to_owned()))?;
+        Ok(crossed.places.lock().take())
     }
 
     fn say(sentence: &str) {
@@ -98,7 +103,7 @@ impl Member for Recorder {
     }
 
     fn copy_over_link(&'static self, numbered: Numbered, half: &HalfCopy) -> Result<()> {
-        let Numbered { link, number } = numbered;
+        let Numbered { link, number, .. } = numbered;
         let HalfCopy { way, leads, stream, .. } = half;
         let does = if *leads { "leads" } else { "follows" };
         let note = format!("{way:?} {number} of {link} {does} in {}", stream.0);
@@ -145,6 +150,8 @@ pub(crate) struct Crossed {
     /// Whether it can connect to others, or why not; unless this is set, it has no links.
     pub(crate) reaches: Mutex<Option<Reached>>,
     pub(crate) lost_links: Mutex<Vec<u32>>,
+    /// The memory that it shares with the next one that it connects to.
+    pub(crate) places: Mutex<Linked>,
 }
 
 /// Notes that a stream goes on.

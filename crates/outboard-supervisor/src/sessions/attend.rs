@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::{Phase, Table};
-use crate::dial::Call;
+use crate::dial::{Call, Callee};
 use crate::workers::{Ended, Worker};
 use outboard_control::messages::{ToSupervisor, ToWorker};
 use outboard_control::number::Number;
@@ -154,7 +154,12 @@ impl Attendant<'_> {
                 self.reply(request, asked.then_some((&[], None)));
             }
             ToSupervisor::Dial { request, address, session: called, ticket, link, secure } => {
-                self.dial(request, Call { address, session: called, ticket, link, secure });
+                let callee = Callee::Address(address);
+                self.dial(request, Call { callee, session: called, ticket, link, secure });
+            }
+            ToSupervisor::DialSocket { request, server, session: called, ticket, link } => {
+                let callee = Callee::Neighbour(server);
+                self.dial(request, Call { callee, session: called, ticket, link, secure: false });
             }
             ToSupervisor::Orphan | ToSupervisor::Kept { .. } | ToSupervisor::Told => {
                 tracing::error!(session = %Number(session), "a worker says that its supervisor has gone");

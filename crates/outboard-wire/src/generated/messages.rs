@@ -7635,6 +7635,10 @@ pub struct PeerCopyIn {
     pub chunk: u32,
     /// `leads`, see `api/wire/`.
     pub leads: bool,
+    /// `flags`, see `api/wire/`.
+    pub flags: u64,
+    /// `slots`, see `api/wire/`.
+    pub slots: u64,
 }
 
 impl Encode for PeerCopyIn {
@@ -7647,6 +7651,8 @@ impl Encode for PeerCopyIn {
         writer.put(&self.transfer);
         writer.put(&self.chunk);
         writer.put(&self.leads);
+        writer.put(&self.flags);
+        writer.put(&self.slots);
     }
 }
 
@@ -7660,6 +7666,8 @@ impl<'a> Decode<'a> for PeerCopyIn {
             transfer: reader.get()?,
             chunk: reader.get()?,
             leads: reader.get()?,
+            flags: reader.get()?,
+            slots: reader.get()?,
         })
     }
 }
@@ -7685,6 +7693,10 @@ pub struct PeerCopyOut {
     pub chunk: u32,
     /// `leads`, see `api/wire/`.
     pub leads: bool,
+    /// `flags`, see `api/wire/`.
+    pub flags: u64,
+    /// `slots`, see `api/wire/`.
+    pub slots: u64,
 }
 
 impl Encode for PeerCopyOut {
@@ -7697,6 +7709,8 @@ impl Encode for PeerCopyOut {
         writer.put(&self.transfer);
         writer.put(&self.chunk);
         writer.put(&self.leads);
+        writer.put(&self.flags);
+        writer.put(&self.slots);
     }
 }
 
@@ -7710,6 +7724,8 @@ impl<'a> Decode<'a> for PeerCopyOut {
             transfer: reader.get()?,
             chunk: reader.get()?,
             leads: reader.get()?,
+            flags: reader.get()?,
+            slots: reader.get()?,
         })
     }
 }
@@ -7718,7 +7734,7 @@ impl Message for PeerCopyOut {
     const OP: u16 = 165;
 }
 
-/// Connects to the worker of another server's session. The reply says why it could not, or nothing.
+/// Connects to the worker of another server's session: by the server's `socket`, if that names one on this `host` whose owner is `user`, else at its address. The reply says why it could not, or nothing, and whether the two share memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerLinkOpen<'a> {
     /// `link`, see `api/wire/`.
@@ -7731,6 +7747,12 @@ pub struct PeerLinkOpen<'a> {
     pub ticket: &'a [u8],
     /// `fingerprint`, see `api/wire/`.
     pub fingerprint: &'a [u8],
+    /// `host`, see `api/wire/`.
+    pub host: u64,
+    /// `user`, see `api/wire/`.
+    pub user: u32,
+    /// `socket`, see `api/wire/`.
+    pub socket: &'a str,
 }
 
 impl Encode for PeerLinkOpen<'_> {
@@ -7741,6 +7763,9 @@ impl Encode for PeerLinkOpen<'_> {
         writer.put(&self.session);
         writer.put(&self.ticket);
         writer.put(&self.fingerprint);
+        writer.put(&self.host);
+        writer.put(&self.user);
+        writer.put(&self.socket);
     }
 }
 
@@ -7752,6 +7777,9 @@ impl<'a> Decode<'a> for PeerLinkOpen<'a> {
             session: reader.get()?,
             ticket: reader.get()?,
             fingerprint: reader.get()?,
+            host: reader.get()?,
+            user: reader.get()?,
+            socket: reader.get()?,
         })
     }
 }
@@ -7765,18 +7793,21 @@ impl Message for PeerLinkOpen<'_> {
 pub struct PeerLinkOpenReply<'a> {
     /// `failure`, see `api/wire/`.
     pub failure: &'a str,
+    /// `shares`, see `api/wire/`.
+    pub shares: bool,
 }
 
 impl Encode for PeerLinkOpenReply<'_> {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.failure);
+        writer.put(&self.shares);
     }
 }
 
 impl<'a> Decode<'a> for PeerLinkOpenReply<'a> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(PeerLinkOpenReply { failure: reader.get()? })
+        Ok(PeerLinkOpenReply { failure: reader.get()?, shares: reader.get()? })
     }
 }
 
@@ -7793,22 +7824,30 @@ pub struct PeerTell {
     pub link: u32,
     /// `number`, see `api/wire/`.
     pub number: u64,
+    /// `flags`, see `api/wire/`.
+    pub flags: u64,
 }
 
 impl Encode for PeerTell {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 20];
+        let mut head = [0; 28];
         head[0..8].copy_from_slice(&self.event.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.link.to_le_bytes());
         head[12..20].copy_from_slice(&self.number.to_le_bytes());
+        head[20..28].copy_from_slice(&self.flags.to_le_bytes());
         writer.fixed(&head);
     }
 }
 
 impl<'a> Decode<'a> for PeerTell {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(PeerTell { event: reader.get()?, link: reader.get()?, number: reader.get()? })
+        Ok(PeerTell {
+            event: reader.get()?,
+            link: reader.get()?,
+            number: reader.get()?,
+            flags: reader.get()?,
+        })
     }
 }
 
@@ -7825,22 +7864,30 @@ pub struct PeerWait {
     pub link: u32,
     /// `number`, see `api/wire/`.
     pub number: u64,
+    /// `flags`, see `api/wire/`.
+    pub flags: u64,
 }
 
 impl Encode for PeerWait {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 20];
+        let mut head = [0; 28];
         head[0..8].copy_from_slice(&self.stream.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.link.to_le_bytes());
         head[12..20].copy_from_slice(&self.number.to_le_bytes());
+        head[20..28].copy_from_slice(&self.flags.to_le_bytes());
         writer.fixed(&head);
     }
 }
 
 impl<'a> Decode<'a> for PeerWait {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(PeerWait { stream: reader.get()?, link: reader.get()?, number: reader.get()? })
+        Ok(PeerWait {
+            stream: reader.get()?,
+            link: reader.get()?,
+            number: reader.get()?,
+            flags: reader.get()?,
+        })
     }
 }
 

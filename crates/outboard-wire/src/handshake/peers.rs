@@ -5,12 +5,30 @@
 //! the worker that has it cannot compute the key.
 
 use super::Kind;
-use crate::codec::Writer;
+use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::record;
 
 /// The kind of these parts: [`Peers`] in the welcome of a session, [`Called`] in the hello of a
 /// connection with [`Purpose::Peer`](super::Purpose::Peer).
 pub const PEERS: Kind = Kind(11);
+
+/// The kind of this part of the welcome of a session: [`Sharing`].
+pub const SHARING: Kind = Kind(13);
+
+/// The session's worker shares memory with one of another server that comes by the server's Unix
+/// socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing;
+
+impl Encode for Sharing {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for Sharing {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Sharing, DecodeError> {
+        Ok(Sharing)
+    }
+}
 
 /// The server connects its workers to those of other servers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ mod gate;
 mod handler;
 mod home;
 mod looking;
+mod neighbour;
 mod pace;
 mod peers;
 mod registry;
@@ -32,7 +33,7 @@ use outboard_transport::{tcp, write_all};
 use outboard_wire::handshake::arena::ARENA;
 use outboard_wire::handshake::beats::BEATS;
 use outboard_wire::handshake::files::{FILES, Files};
-use outboard_wire::handshake::peers::PEERS;
+use outboard_wire::handshake::peers::{PEERS, SHARING, Sharing};
 use outboard_wire::handshake::queued::{QUEUED, Queued};
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::windows::WINDOWS;
@@ -138,6 +139,9 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     }
     if let Some(addresses) = start.peers.clone() {
         more.set(PEERS, &outboard_wire::handshake::peers::Peers { addresses });
+        if start.local.is_some() {
+            more.set(SHARING, &Sharing);
+        }
     }
     if let Some(grace) = grace {
         more.set(RESUME, &Terms { grace: grace.silent });

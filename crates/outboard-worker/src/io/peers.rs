@@ -12,14 +12,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use outboard_transport::segment::Segment;
 use outboard_transport::tls::{self, Anchor, Fingerprint};
-use outboard_transport::{Stream, read_exact_until, tcp, write_all};
+use outboard_transport::{Stream, read_exact_until, shm, tcp, unix, write_all};
 use outboard_wire::handshake::peers::Ticket;
-use outboard_wire::handshake::{Answer, Extensions, Refusal, RefusalCode, VERSION, Welcome};
+use outboard_wire::handshake::{Answer, Extensions, Local, Refusal, RefusalCode, VERSION, Welcome};
 use outboard_wire::notice::PEER_LOST;
 use parking_lot::Mutex;
 
 use super::bulk::Bulk;
+use super::neighbour::{self, Areas};
 use super::pace::Pace;
 use super::registry::Registry;
 use super::replier::Replier;
@@ -39,6 +41,7 @@ struct Inner {
     pace: Option<Arc<Pace>>,
     /// Connections of each link.
     lanes: u32,
+    areas: Areas,
 }
 
 /// A session of another server, and how to get there.
@@ -49,11 +52,17 @@ pub(crate) struct Called {
     pub(crate) ticket: Ticket,
     /// SHA-256 of the session's certificate, if its connections are encrypted.
     pub(crate) fingerprint: Option<[u8; 32]>,
+    /// The server's Unix socket, if it may be on this machine.
+    pub(crate) neighbour: Option<Local>,
 }
+
+/// Connections through memory of a link, at most: bytes of copies need them only now and then.
+const MOST_RINGS: u32 = 4;
 
 impl Peers {
     pub(super) fn new(pace: Option<Arc<Pace>>, lanes: u32) -> Peers {
-        Peers(Arc::new(Inner { links: Mutex::default(), pace, lanes: lanes.max(1) }))
+        let (links, lanes, areas) = (Mutex::default(), lanes.max(1), Areas::default());
+        Peers(Arc::new(Inner { links, pace, lanes, areas }))
     }
 
     /// The link of that number, unless it is lost.
@@ -69,37 +78,112 @@ impl Peers {
         stream: Arc<dyn Stream>,
         session: u64,
     ) -> io::Result<()> {
-        let link = match self.link_or_new(replier, number) {
-            Ok(link) => link,
-            Err(failure) => {
-                let refusal = Refusal { code: RefusalCode::OverLimit, sentence: failure };
-                write_all(&*stream, &refusal.encode(VERSION))?;
-                return Ok(());
-            }
-        };
-        // It fits into the empty socket buffer, so this does not wait for the other side.
-        write_all(&*stream, &welcome(session))?;
-        link.add_lane(stream)
+        match self.welcome(replier, number, &*stream, session)? {
+            Some(link) => link.add_lane(stream),
+            None => Ok(()),
+        }
     }
 
-    /// Connects to another server's worker; the error is a sentence that says why not.
+    /// The same over the Unix socket: the other worker shares memory with this one.
+    pub(super) fn accept_neighbour(
+        &self,
+        replier: &Replier,
+        number: u32,
+        (stream, socket): (Arc<dyn Stream>, OwnedFd),
+        session: u64,
+    ) -> io::Result<()> {
+        let Some(link) = self.welcome(replier, number, &*stream, session)? else { return Ok(()) };
+        drop(stream);
+        let peers = self.clone();
+        let take_up = move || {
+            let (stream, area) = peers.0.areas.take_up(socket)?;
+            area.map_or(Ok(()), |area| link.share(area))?;
+            // Before the other worker uses it.
+            link.add_lane(Arc::clone(&stream))?;
+            shm::confirm(&*stream)
+        };
+        let taken = move || {
+            if let Err(error) = take_up() {
+                tracing::warn!(%error, "a link shares no memory");
+            }
+        };
+        std::thread::Builder::new().name("peer-open".to_owned()).spawn(taken).map(drop)
+    }
+
+    /// Welcomes another server's worker, unless there are too many links.
+    fn welcome(
+        &self,
+        replier: &Replier,
+        number: u32,
+        stream: &dyn Stream,
+        session: u64,
+    ) -> io::Result<Option<Bulk>> {
+        // It fits into the empty socket buffer, so this does not wait for the other side.
+        match self.link_or_new(replier, number) {
+            Ok(link) => write_all(stream, &welcome(session)).map(|()| Some(link)),
+            Err(failure) => {
+                let refusal = Refusal { code: RefusalCode::OverLimit, sentence: failure };
+                write_all(stream, &refusal.encode(VERSION)).map(|()| None)
+            }
+        }
+    }
+
+    /// Connects to another server's worker, and says whether the two share memory; the error is a
+    /// sentence that says why it could not.
     pub(crate) fn open(
         &self,
         replier: &Replier,
         number: u32,
         called: &Called,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let link = self.link_or_new(replier, number)?;
-        let opened = (0..self.0.lanes).try_for_each(|_| {
-            let stream = dial(replier.registry(), number, called)?;
-            link.add_lane(stream).map_err(|error| error.to_string())
+        let meets = match &called.neighbour {
+            Some(server) => self.meet(replier.registry(), &link, number, called, server),
+            None => Err("it is not to be on this machine".to_owned()),
+        };
+        let opened = meets.or_else(|reason| {
+            tracing::debug!(reason, "a link shares no memory");
+            (0..self.0.lanes).try_for_each(|_| {
+                let stream = dial(replier.registry(), number, called)?;
+                link.add_lane(stream).map_err(|error| error.to_string())
+            })
         });
         if opened.is_err() {
             link.lose();
         } else if link.is_lost() {
             return Err(format!("the link to {} was lost at once", called.address));
         }
-        opened
+        opened.map(|()| link.area().is_some())
+    }
+
+    /// Connects to the worker of a server of this machine, and shares memory with it. After an
+    /// error the link has no lanes.
+    fn meet(
+        &self,
+        registry: &Registry,
+        link: &Bulk,
+        number: u32,
+        called: &Called,
+        server: &Local,
+    ) -> Result<(), String> {
+        let broken = |error: io::Error| format!("{}: {error}", server.path);
+        let meet = |area: Option<&Segment>| {
+            let socket = registry.dial_socket(number, called, server).map_err(broken)??;
+            let again = socket.try_clone().map_err(broken)?;
+            let stream = unix::from_descriptor(again).map_err(broken)?;
+            expect_welcome(&*stream, &server.path, Instant::now() + PATIENCE)?;
+            neighbour::offer(socket, area).map_err(broken)
+        };
+        let area = self.0.areas.make().map_err(broken)?;
+        let stream = meet(Some(&area))?;
+        link.share(area).map_err(broken)?;
+        link.add_lane(stream).map_err(broken)?;
+        for _ in 1..self.0.lanes.min(MOST_RINGS) {
+            // It does with fewer, too.
+            let Ok(stream) = meet(None) else { break };
+            link.add_lane(stream).map_err(broken)?;
+        }
+        Ok(())
     }
 
     fn link_or_new(&self, replier: &Replier, number: u32) -> Result<Bulk, String> {
@@ -150,10 +234,17 @@ fn dial(registry: &Registry, link: u32, called: &Called) -> Result<Arc<dyn Strea
         let ticket = called.ticket.key.to_le_bytes();
         stream = tls::connect(stream, config, tls::SESSION, &ticket, deadline).map_err(broken)?;
     }
-    let read = |room: &mut [u8]| read_exact_until(&*stream, room, deadline).map_err(broken);
+    expect_welcome(&*stream, address, deadline)?;
+    Ok(stream)
+}
+
+/// Reads the other worker's answer to the hello.
+fn expect_welcome(stream: &dyn Stream, address: &str, deadline: Instant) -> Result<(), String> {
+    let broken = |error: io::Error| format!("the connection to {address} broke off: {error}");
+    let read = |room: &mut [u8]| read_exact_until(stream, room, deadline).map_err(broken);
     let wrong = |error| format!("{address} answers what makes no sense: {error}");
     match Answer::read(read, wrong)? {
-        Answer::Welcome(_) => Ok(stream),
+        Answer::Welcome(_) => Ok(()),
         Answer::Refusal(refusal) => Err(format!("{address} refuses: {}", refusal.sentence)),
         Answer::Waiting(_) | Answer::Secure(_) => {
             Err(format!("{address} answers what belongs to no link"))

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::gate::Gate;
 use super::peers::Called;
 use outboard_control::messages::{self, ToSupervisor};
+use outboard_wire::handshake::Local;
 use parking_lot::{Mutex, MutexGuard};
 
 /// How long the supervisor may take to answer: it does nothing that waits.
@@ -105,14 +106,36 @@ impl Registry {
     /// Connects to another server, for a link of that number there. The inner error is a sentence
     /// that says why there is no connection.
     pub(super) fn dial(&self, link: u32, called: &Called) -> io::Result<Result<OwnedFd, String>> {
-        let dial = |request| ToSupervisor::Dial {
+        self.ask_for_connection(|request| ToSupervisor::Dial {
             request,
             address: called.address.clone(),
             session: called.session,
             ticket: called.ticket.key,
             link,
             secure: called.fingerprint.is_some(),
-        };
+        })
+    }
+
+    /// The same with a server of this machine, by its Unix socket.
+    pub(super) fn dial_socket(
+        &self,
+        link: u32,
+        called: &Called,
+        server: &Local,
+    ) -> io::Result<Result<OwnedFd, String>> {
+        self.ask_for_connection(|request| ToSupervisor::DialSocket {
+            request,
+            server: server.clone(),
+            session: called.session,
+            ticket: called.ticket.key,
+            link,
+        })
+    }
+
+    fn ask_for_connection(
+        &self,
+        dial: impl FnOnce(u64) -> ToSupervisor,
+    ) -> io::Result<Result<OwnedFd, String>> {
         Ok(match self.ask(dial, None, PATIENCE)? {
             Some((_, Some(connection))) => Ok(connection),
             Some((failure, None)) => Err(outboard_wire::plain(&String::from_utf8_lossy(&failure))),

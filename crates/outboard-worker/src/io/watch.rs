@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream, tcp, tls, write_all};
+use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream, tcp, tls, unix, write_all};
 use outboard_wire::handshake::Welcome;
 use outboard_wire::handshake::beats::Beats;
 use outboard_wire::handshake::resume::{Point, RESUME};
@@ -271,6 +271,12 @@ impl Further {
         link: u32,
     ) -> io::Result<()> {
         let Welcome { session, key, .. } = self.welcome;
+        if unix::is_unix(connection.as_fd()) {
+            let (stream, socket) = stream_switch::stream(connection)?;
+            let socket = socket.ok_or(io::ErrorKind::NotConnected)?;
+            let peers = self.replier.peers();
+            return peers.accept_neighbour(&self.replier, link, (stream, socket), session);
+        }
         let ticket = tls::ticket(key, session, link);
         self.open_with(connection, encrypted, ticket.key, move |further, stream| {
             further.replier.peers().accept(&further.replier, link, stream, session)

@@ -112,9 +112,9 @@ pub(super) struct Piece {
 impl Piece {
     /// Its address.
     pub(super) fn view(&self) -> View {
-        // SAFETY: the piece lies within the block.
-        let memory = unsafe { self.block.memory.add(self.offset) };
-        View { memory, device: self.block.device.offset(self.offset as u64), bytes: self.bytes }
+        let device = self.block.device.offset(self.offset as u64);
+        // SAFETY: the piece lies within the block, which stays as long as the piece.
+        unsafe { View::new(self.block.memory.add(self.offset), device, self.bytes) }
     }
 
     pub(super) fn flag(&self, index: usize) -> &AtomicU32 {
@@ -135,6 +135,8 @@ pub(super) struct View {
     memory: *mut u8,
     /// By which the device knows `memory`.
     device: DevicePtr,
+    slots: *mut u8,
+    /// Bytes of the slots.
     bytes: usize,
 }
 
@@ -149,21 +151,27 @@ impl View {
     /// `memory` begins a page of `bytes` of memory that stays as long as this or a copy of it is
     /// used, and that the device knows as `device`.
     pub(super) unsafe fn new(memory: *mut u8, device: DevicePtr, bytes: usize) -> View {
-        View { memory, device, bytes }
+        // SAFETY: the memory begins with flags.
+        let slots = unsafe { memory.add(FLAGS) };
+        View { memory, device, slots, bytes: bytes - FLAGS }
     }
 
-    fn at(&self, offset: usize) -> *mut u8 {
-        debug_assert!(offset < self.bytes);
-        // SAFETY: within the memory: callers ask for flags and slots of their transfer, which were
-        // counted when it was taken.
-        unsafe { self.memory.add(offset) }
+    /// One whose slots are not behind its flags.
+    ///
+    /// # Safety
+    /// As of [`View::new`], of [`FLAGS`] bytes at `memory` and of `bytes` at `slots`.
+    pub(super) unsafe fn apart(
+        (memory, device): (*mut u8, DevicePtr),
+        (slots, bytes): (*mut u8, usize),
+    ) -> View {
+        View { memory, device, slots, bytes }
     }
 
     pub(super) fn flag(&self, index: usize) -> &AtomicU32 {
         debug_assert!(index * 4 < FLAGS);
         // SAFETY: within the room for flags, aligned, and only ever accessed as an atomic or by the
         // device.
-        unsafe { AtomicU32::from_ptr(self.at(index * 4).cast()) }
+        unsafe { AtomicU32::from_ptr(self.memory.add(index * 4).cast()) }
     }
 
     /// The device's address of a flag.
@@ -172,7 +180,10 @@ impl View {
     }
 
     pub(super) fn slot(&self, offset: usize) -> *mut u8 {
-        self.at(FLAGS + offset)
+        debug_assert!(offset < self.bytes);
+        // SAFETY: within the slots: callers ask for those of their transfer, which were counted
+        // when the memory was taken.
+        unsafe { self.slots.add(offset) }
     }
 }
 
@@ -292,16 +303,25 @@ impl Pool {
         stream: CUstream,
         cut: Cut,
     ) -> Option<(Groups, ReservedOperations)> {
+        let holds = self.state().held.contains_key(&(stream as usize));
+        let groups = if holds { Groups::waiting(cut) } else { Groups::new(cut) };
+        Some((groups, self.reserve(stream, groups.operations())?))
+    }
+
+    /// Operations that a stream is to hold for a copy. `None` if it holds enough already.
+    pub(super) fn reserve(
+        self: &Arc<Pool>,
+        stream: CUstream,
+        operations: usize,
+    ) -> Option<ReservedOperations> {
         let stream = stream as usize;
         let mut state = self.state();
         let held = state.held.entry(stream).or_default();
-        let groups = if *held == 0 { Groups::new(cut) } else { Groups::waiting(cut) };
-        let operations = groups.operations();
         if *held > 0 && *held + operations > MAX_OPERATIONS {
             return None;
         }
         *held += operations;
-        Some((groups, ReservedOperations { pool: Arc::clone(self), stream, operations }))
+        Some(ReservedOperations { pool: Arc::clone(self), stream, operations })
     }
 
     /// A stream that copies of one direction that waited for memory use and nothing else, before

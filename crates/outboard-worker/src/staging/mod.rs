@@ -7,12 +7,16 @@
 //! and a blocked stream delays no other. Lane threads and a watcher move the bytes meanwhile.
 
 mod account;
+mod area;
+mod blocks;
 mod deferred;
 mod incoming;
 mod later;
 mod line;
 mod memory;
 mod outgoing;
+mod part;
+mod passing;
 mod peer;
 mod shared;
 mod signals;
@@ -22,12 +26,14 @@ mod unqueued;
 mod watch;
 
 pub(crate) use account::Account;
+pub(crate) use area::{Area, At, Place};
 pub(crate) use incoming::Reached;
 pub(crate) use memory::{Pool, Warming};
 pub(crate) use outgoing::Copied;
+pub(crate) use passing::{groups as passing_groups, pass};
 pub(crate) use peer::{PeerCopy, copy_from_peer, copy_to_peer};
 pub(crate) use shared::{SharedStaging, Staged, copy_staged};
-pub(crate) use signals::{tell_peer, wait_for_peer};
+pub(crate) use signals::{raise, signal_groups, tell_peer, wait_for_flag, wait_for_peer};
 pub(crate) use start::{copy_in, copy_in_queued, copy_out};
 pub(crate) use transfer::{CopySite, DeviceSide, Failed};
 pub(crate) use unqueued::Unqueued;

@@ -124,7 +124,7 @@ fn queue(site: &CopySite<'_>, copy: PeerCopy, target: &DeviceSide, end: End) -> 
 
 /// Operations of a copy that is queued whole, at most: the driver has a caller wait whose stream
 /// holds some more.
-const MAX_OPERATIONS_AHEAD: usize = 600;
+pub(super) const MAX_OPERATIONS_AHEAD: usize = 600;
 
 /// What a half has that is queued whole.
 struct Ahead {

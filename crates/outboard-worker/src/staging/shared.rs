@@ -5,7 +5,6 @@
 //! client if the stream will never reach it. A client that writes to the memory meanwhile damages
 //! only its own bytes.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
@@ -14,59 +13,31 @@ use outboard_session::chunks::Cut;
 use outboard_session::groups::{BLOCK, BROKE_OFF, FLAGS, Flag, Groups, NOT_QUEUED};
 use outboard_transport::Memory;
 use outboard_wire::{ContextId, DevicePtr};
-use parking_lot::Mutex;
 
-use super::memory::{Pool, REGISTER, View};
+use super::blocks::KnownBlocks;
+use super::memory::{Pool, View};
 use super::transfer::{CopySite, DeviceSide, Queue};
 use super::watch::{CopyDescription, Step, Watched};
+use crate::objects::Handle;
 
-/// Which blocks of the shared memory the device knows: the context that registered each, and its
-/// address there.
+/// Which blocks of the shared memory the device knows.
 #[derive(Clone, Default)]
-pub(crate) struct SharedStaging(Arc<Mutex<HashMap<usize, (ContextId, DevicePtr)>>>);
+pub(crate) struct SharedStaging(Arc<KnownBlocks>);
 
 impl SharedStaging {
-    /// By which address the device knows a block. The context is current.
-    fn block(
-        &self,
-        table: &Table,
-        memory: &Memory,
-        ctx: ContextId,
-        block: usize,
-    ) -> Result<DevicePtr, CUresult> {
-        // Held while one is registered: a thread that needs the same block has to wait in any case.
-        let mut blocks = self.0.lock();
-        if let Some((_, device)) = blocks.get(&block) {
-            return Ok(*device);
-        }
-        let segment = memory.staging();
-        if (block + 1) * BLOCK > segment.bytes() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        // SAFETY: the block lies within the segment.
-        let address = unsafe { segment.as_ptr().add(block * BLOCK) };
-        super::memory::populate(address, BLOCK);
-        match call!(table, cuMemHostRegister_v2(address.cast(), BLOCK, REGISTER)) {
-            // By a context that is gone.
-            Ok(()) | Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) => {}
-            Err(error) => return Err(error),
-        }
-        let mut device = 0;
-        call!(table, cuMemHostGetDevicePointer_v2(&raw mut device, address.cast(), 0))?;
-        let device = DevicePtr(device);
-        blocks.insert(block, (ctx, device));
-        Ok(device)
-    }
-
     /// Makes the first block known ahead. The context is current.
     pub(crate) fn warm(&self, table: &Table, memory: &Memory, ctx: ContextId) {
+        let mut context = core::ptr::null_mut();
         // If that fails, the first copy says so.
-        let _ = self.block(table, memory, ctx, 0);
+        let _ = call!(table, cuCtxGetCurrent(&raw mut context)).and_then(|()| {
+            let context = (ctx, Handle::new(context));
+            self.0.device(table, memory.staging(), context, 0).map(drop)
+        });
     }
 
     /// A context is about to go, and what it registered with it.
     pub(crate) fn forget(&self, ctx: ContextId) {
-        self.0.lock().retain(|_, (owner, _)| *owner != ctx);
+        self.0.forget(ctx);
     }
 }
 
@@ -150,7 +121,9 @@ pub(crate) fn copy_staged(
     // SAFETY: within the segment, as checked above; whoever uses the view holds the memory.
     let view = |device| unsafe { View::new(memory.staging().as_ptr().add(at), device, bytes) };
     let queued = target.and_then(|target| {
-        let device = shared.block(site.table, memory, ctx, block)?.offset(offset as u64);
+        let context = (ctx, Handle::new(site.context));
+        let device = shared.0.device(site.table, memory.staging(), context, block)?;
+        let device = device.offset(offset as u64);
         let queue = site.queue(groups, view(device));
         // Once it is queued, it may be over, and the memory another copy's.
         let using = queue.used_for();
@@ -190,7 +163,6 @@ mod tests {
     use outboard_session::groups::USE;
 
     use super::*;
-    use crate::objects::Handle;
     use crate::recorded;
 
     #[test]

@@ -1,14 +1,23 @@
 //! Events that streams of another server wait for, and the waits of streams here.
+//!
+//! Where the two workers share memory, one device writes a flag there and the other one waits for
+//! it. Otherwise the peer is told.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUctx_st, CUevent, CUresult};
 use outboard_driver::{Table, call};
+use outboard_session::chunks::Cut;
+use outboard_session::groups::{Flag, Groups};
+use outboard_wire::DevicePtr;
+use outboard_wire::limits::CHUNK_BYTES;
 
+use super::area::Place;
 use super::deferred::ExclusiveStream;
 use super::memory::{Piece, Pool};
-use super::transfer::{CopySite, FailureReporter, LOST, liveness_check};
+use super::part::{Part, Watching};
+use super::transfer::{CopySite, DeviceSide, FailureReporter, LOST, Queue, liveness_check};
 use super::watch::{CopyDescription, Step, Watched};
 use crate::io::{Bulk, Half};
 use crate::memops::{self, Operation};
@@ -30,6 +39,67 @@ pub(crate) fn wait_for_peer(site: &CopySite<'_>, number: u64, half: &Half) -> Re
         turn.end();
     });
     Ok(())
+}
+
+/// How the flags of a signal lie in its place, on both servers alike.
+pub(crate) fn signal_groups() -> Option<Groups> {
+    Cut::new(1, *CHUNK_BYTES.start() as u32).ok().map(Groups::passing)
+}
+
+const WHAT: CopyDescription = CopyDescription { to_device: false, way: "peer memory", bytes: 0 };
+/// A signal copies nothing.
+const NOTHING: DeviceSide = DeviceSide::Linear(DevicePtr::NULL);
+
+/// Has a stream wait until the peer's device says so.
+pub(crate) fn wait_for_flag(
+    site: &CopySite<'_>,
+    number: u64,
+    half: Arc<Half>,
+    place: Place,
+) -> Result<(), CUresult> {
+    let wait = Box::new(|queue: &Queue, _: &DeviceSide| Ok(Some(queue.wait(Flag::Reached, 1))));
+    let part = match Part::new(site, number, &place, wait) {
+        Ok(part) => part,
+        Err(error) => {
+            place.abandon(site.replier);
+            return Err(error);
+        }
+    };
+    let queued = part.queue(&NOTHING);
+    let mut watching = Watching::new(Arc::new(part), place);
+    (watching.half, watching.reports) = (Some(half), true);
+    watching.watch(site, WHAT);
+    queued
+}
+
+/// Has the device tell the peer's when an event has happened. Gives the place back if this is to be
+/// seen to in another way: too much stands still already.
+pub(crate) fn raise(
+    site: &CopySite<'_>,
+    number: u64,
+    event: CUevent,
+    place: Place,
+) -> Result<Option<Place>, CUresult> {
+    let event = Handle::new(event);
+    let raise = Box::new(move |queue: &Queue, _: &DeviceSide| {
+        call!(queue.table, cuStreamWaitEvent(queue.stream.get(), event.get(), 0))?;
+        Ok(Some(queue.mark(Flag::Reached, 1)))
+    });
+    let made = ExclusiveStream::for_waiting(site.table, site.pool).and_then(|exclusive| {
+        let Some(exclusive) = exclusive else { return Ok(None) };
+        Ok(Some((exclusive, Part::new(site, number, &place, raise)?)))
+    });
+    let (exclusive, mut part) = match made {
+        Ok(Some(made)) => made,
+        Ok(None) => return Ok(Some(place)),
+        Err(error) => {
+            place.abandon(site.replier);
+            return Err(error);
+        }
+    };
+    let queued = part.queue_apart(exclusive, &NOTHING);
+    Watching::new(Arc::new(part), place).watch(site, WHAT);
+    queued.map(|()| None)
 }
 
 /// Tells the peer when an event has happened. `false` if this is to be seen to in another way: too

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_session::groups::BLOCK;
-use outboard_session::ranges::Ranges;
+use outboard_session::ranges::Blocks;
 
 /// Part of the shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +27,7 @@ pub(super) struct Areas(Mutex<AreasState>);
 
 #[derive(Debug)]
 struct AreasState {
-    /// Blocks that have been used, and how many there can be.
-    blocks: Vec<Ranges>,
-    most: usize,
+    free: Blocks,
     /// Areas that only the device uses still.
     draining: Vec<Draining>,
 }
@@ -49,8 +47,7 @@ impl Areas {
     /// Of a segment of `bytes`.
     pub(super) fn new(bytes: usize) -> Areas {
         Areas(Mutex::new(AreasState {
-            blocks: Vec::new(),
-            most: bytes / BLOCK,
+            free: Blocks::new(BLOCK, bytes / BLOCK),
             draining: Vec::new(),
         }))
     }
@@ -69,20 +66,7 @@ impl Areas {
     pub(super) fn take_of(&self, bytes: usize, most: usize) -> Option<Area> {
         let mut state = self.state();
         state.drain();
-        let AreasState { blocks, most: all, .. } = &mut *state;
-        let most = most.min(*all);
-        let found = blocks
-            .iter_mut()
-            .take(most)
-            .enumerate()
-            .find_map(|(block, free)| Some(block * BLOCK + free.take(bytes)?));
-        let at = found.or_else(|| {
-            let mut free = (blocks.len() < most).then(|| Ranges::new(BLOCK))?;
-            let at = blocks.len() * BLOCK + free.take(bytes)?;
-            blocks.push(free);
-            Some(at)
-        })?;
-        Some(Area { at, bytes })
+        Some(Area { at: state.free.take(bytes, most)?, bytes })
     }
 
     /// Takes back areas that the device no longer uses.
@@ -112,7 +96,7 @@ impl Areas {
 
 impl AreasState {
     fn give_back(&mut self, area: Area) {
-        self.blocks[area.at / BLOCK].give_back(area.at % BLOCK, area.bytes);
+        self.free.give_back(area.at, area.bytes);
     }
 
     fn drain(&mut self) {

@@ -195,6 +195,16 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
                 secure: true,
             },
         ),
+        (
+            "dial_socket",
+            ToSupervisor::DialSocket {
+                request: 0x0102,
+                server: Local { host: 0x0304, user: 5, path: "/a".into() },
+                session: 0x0607,
+                ticket: 0x0809,
+                link: 0x0a0b,
+            },
+        ),
         ("unknown", ToSupervisor::Unknown(200)),
     ]
 }

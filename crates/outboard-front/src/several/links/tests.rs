@@ -23,7 +23,7 @@ fn asked(server: End) -> Vec<String> {
 
 fn number(links: &Links, now: Instant, one: End, other: End) -> Option<(u32, u64)> {
     let mut told = None;
-    let outcome = links.tell_at(now, one, other, |numbered| {
+    let outcome = links.tell_at(now, one, other, Carried::Signal, |numbered| {
         told = Some((numbered.link, numbered.number));
         Ok(())
     });
@@ -122,7 +122,7 @@ fn a_number_is_spent_even_if_telling_fails() {
     let links = Links::new();
     let (first, second) = (server(0, Ok(())), server(1, Ok(())));
     let lost = Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
-    assert_eq!(links.tell(first, second, |_| lost), Some(lost));
+    assert_eq!(links.tell(first, second, Carried::Signal, |_| lost), Some(lost));
     assert_eq!(number(&links, Instant::now(), first, second), Some((1, 2)));
 }
 
@@ -136,7 +136,7 @@ fn both_are_told_of_a_number_before_either_is_told_of_the_next() {
             scope.spawn(|| {
                 start.wait();
                 for _ in 0..200 {
-                    let outcome = links.tell(first, second, |numbered| {
+                    let outcome = links.tell(first, second, Carried::Signal, |numbered| {
                         told[0].lock().expect("nobody fails").push(numbered.number);
                         thread::yield_now();
                         told[1].lock().expect("nobody fails").push(numbered.number);
@@ -151,10 +151,37 @@ fn both_are_told_of_a_number_before_either_is_told_of_the_next() {
     assert_eq!(told.map(|told| told.into_inner().expect("nobody fails")), [all.clone(), all]);
 }
 
+const ANY: Place = Place { flags: 1, slots: 2 };
+
+/// Gives out a place for copies, once.
+struct One(Option<Place>);
+
+impl Places for One {
+    fn take(&mut self, what: Carried) -> Option<Place> {
+        if what == Carried::Signal { None } else { self.0.take() }
+    }
+}
+
 #[test]
-fn bytes_add_up() {
-    let links = Links::new();
-    links.add_bytes(5);
-    links.add_bytes(7);
-    assert_eq!(links.bytes(), 12);
+fn what_has_a_place_in_shared_memory_is_told_so_and_counted() {
+    let (links, now) = (Links::new(), Instant::now());
+    let (first, second) = (server(0, Ok(())), server(1, Ok(())));
+    *Crossed::of(first.1).places.lock() = Some(Box::new(One(Some(ANY))));
+    let told: Vec<_> = [Carried::Signal, Carried::Copy(7), Carried::Copy(5)]
+        .into_iter()
+        .map(|what| {
+            let mut place = None;
+            let told = links.tell_at(now, first, second, what, |numbered| {
+                if let Carried::Copy(bytes) = what {
+                    links.add_bytes(bytes, numbered);
+                }
+                place = numbered.place;
+                Ok(())
+            });
+            assert_eq!(told, Some(Ok(())));
+            place
+        })
+        .collect();
+    assert_eq!(told, [None, Some(ANY), None]);
+    assert_eq!((links.bytes(), links.shared_bytes()), (12, 7));
 }

@@ -15,10 +15,11 @@ mod table;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use outboard_session::chunks::{ChunkError, Cut};
+use outboard_transport::segment::Segment;
 use outboard_transport::{Bell, Signal, SpinLimits, Stream};
 use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
@@ -70,6 +71,8 @@ struct Inner {
     pace: Option<Arc<Pace>>,
     /// The other end, if that is another server's worker.
     peer: Option<Peer>,
+    /// The memory that it shares with this worker.
+    area: OnceLock<Arc<Segment>>,
 }
 
 /// Frames and chunks that wait to be written.
@@ -132,6 +135,7 @@ impl Bulk {
             spin: SpinLimits::from_env().lane(),
             pace,
             peer,
+            area: OnceLock::new(),
         };
         Bulk { inner: Arc::new(inner) }
     }
@@ -139,6 +143,17 @@ impl Bulk {
     /// How fast bytes may go, if that matters.
     pub(in crate::io) fn pace(&self) -> Option<&Pace> {
         self.inner.pace.as_deref()
+    }
+
+    /// The peer shares memory with this worker. It does so once.
+    pub(super) fn share(&self, area: Arc<Segment>) -> io::Result<()> {
+        let twice = |_| lanes::invalid("a peer shares memory with this worker twice");
+        self.inner.area.set(area).map_err(twice)
+    }
+
+    /// The memory that the peer shares with this worker.
+    pub(crate) fn area(&self) -> Option<&Arc<Segment>> {
+        self.inner.area.get()
     }
 
     /// Takes one more lane into use.

@@ -1,0 +1,227 @@
+//! The memory that this worker shares with one of another server of the machine, and the places in
+//! it.
+//!
+//! A place is one copy's, or one signal's, on both servers: both know where it is before either has
+//! begun, as the client has said so to both. The other worker may write there whatever it likes, at
+//! any time. It cannot take the memory away, and this worker takes nothing from there but flags and
+//! the bytes of that copy. Sizes, places and layout come from the client.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use outboard_abi::CUresult;
+use outboard_driver::Table;
+use outboard_session::groups::{AREA, AREA_FLAGS, BLOCK, BROKE_OFF, FLAGS, Flag, Groups};
+use outboard_transport::segment::Segment;
+use outboard_wire::notice::{FreePlaces, PLACES_FREE};
+use outboard_wire::{ContextId, DevicePtr};
+use parking_lot::Mutex;
+
+use super::blocks::KnownBlocks;
+use super::memory::View;
+use super::transfer::CopySite;
+use crate::helpers::Helpers;
+use crate::io::Replier;
+use crate::objects::Handle;
+
+/// The client is told of free places when they have so many bytes.
+const WORTH_TELLING: usize = 4 << 20;
+
+/// The area of a link.
+pub(crate) struct Area {
+    link: u32,
+    segment: Arc<Segment>,
+    blocks: Arc<KnownBlocks>,
+    table: &'static Table,
+    helpers: Helpers,
+    free: Mutex<Free>,
+}
+
+/// Places of which the client is to be told that they are free.
+#[derive(Default)]
+struct Free {
+    places: Vec<u64>,
+    bytes: usize,
+}
+
+impl Area {
+    pub(crate) fn new(
+        link: u32,
+        segment: &Arc<Segment>,
+        table: &'static Table,
+        helpers: &Helpers,
+    ) -> Area {
+        let (segment, helpers) = (Arc::clone(segment), helpers.clone());
+        Area { link, segment, blocks: Arc::default(), table, helpers, free: Mutex::default() }
+    }
+
+    /// The link that it belongs to.
+    pub(crate) fn link(&self) -> u32 {
+        self.link
+    }
+
+    /// A context is about to go, and what it registered with it.
+    pub(crate) fn forget(&self, ctx: ContextId) {
+        self.blocks.forget(ctx);
+    }
+
+    /// Nobody uses a place any more, with so many bytes.
+    fn is_free(&self, flags: usize, bytes: usize, replier: &Replier) {
+        let mut free = self.free.lock();
+        free.places.push(flags as u64);
+        free.bytes += bytes;
+        if free.bytes < WORTH_TELLING {
+            return;
+        }
+        let places = std::mem::take(&mut *free).places;
+        drop(free);
+        let told = FreePlaces { link: self.link, places };
+        // A client that has gone needs no word of it.
+        let _ = replier.notice(PLACES_FREE, |writer| writer.put(&told));
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        if self.blocks.are_unknown() {
+            return;
+        }
+        let (blocks, segment, table) =
+            (Arc::clone(&self.blocks), Arc::clone(&self.segment), self.table);
+        // The driver may take its time.
+        self.helpers.run(move || {
+            if !blocks.unregister(table, &segment) {
+                // The device may still know it.
+                std::mem::forget(segment);
+            }
+        });
+    }
+}
+
+/// Where a copy or a signal has its flags, and a copy its slots.
+pub(crate) struct Place {
+    area: Arc<Area>,
+    flags: usize,
+    slots: usize,
+    groups: Groups,
+    /// Bytes of the slots; a signal has none.
+    bytes: usize,
+}
+
+/// Where the client says that a place is, in the memory that a peer shares.
+#[derive(Clone, Copy)]
+pub(crate) struct At {
+    pub(crate) flags: u64,
+    /// None for a signal.
+    pub(crate) slots: Option<u64>,
+}
+
+impl Place {
+    /// The place for a copy of these groups, or for a signal. `None` if no client gives such a
+    /// place out.
+    pub(crate) fn new(area: &Arc<Area>, at: At, groups: Groups) -> Option<Place> {
+        let flags = usize::try_from(at.flags).ok()?;
+        let slots = at.slots.map_or(Some(0), |slots| usize::try_from(slots).ok())?;
+        let bytes = at.slots.map_or(0, |_| groups.staging());
+        let has_flags = groups.fit() && groups.count() > 0 && flags.is_multiple_of(FLAGS);
+        if !has_flags || !(FLAGS..AREA_FLAGS).contains(&flags) {
+            return None;
+        }
+        let has_slots = slots >= AREA_FLAGS
+            && slots.is_multiple_of(FLAGS)
+            && slots / BLOCK < AREA / BLOCK
+            && bytes <= BLOCK - slots % BLOCK;
+        if at.slots.is_some() && !has_slots {
+            return None;
+        }
+        Some(Place { area: Arc::clone(area), flags, slots, groups, bytes })
+    }
+
+    pub(super) fn groups(&self) -> Groups {
+        self.groups
+    }
+
+    /// Its address here, and on the device of a copy. The context is current.
+    pub(super) fn view(&self, site: &CopySite<'_>) -> Result<View, CUresult> {
+        let Area { blocks, segment, .. } = &*self.area;
+        let context = (site.ctx, Handle::new(site.context));
+        let block = |at: usize| blocks.device(site.table, segment, context, at / BLOCK);
+        // A copy names its slots by their addresses here.
+        block(self.slots)?;
+        Ok(self.view_from(block(self.flags)?.offset((self.flags % BLOCK) as u64)))
+    }
+
+    fn view_from(&self, device: DevicePtr) -> View {
+        let memory = self.area.segment.as_ptr();
+        // SAFETY: flags and slots lie within the segment, as was checked when this was made, and
+        // whoever uses the view keeps the place.
+        unsafe {
+            View::apart((memory.add(self.flags), device), (memory.add(self.slots), self.bytes))
+        }
+    }
+
+    fn has_flag(&self, flag: Flag) -> bool {
+        let view = self.view_from(DevicePtr::NULL);
+        view.flag(self.groups.flag(flag)).load(Ordering::Acquire) != 0
+    }
+
+    fn write(&self, flag: Flag, value: u32) {
+        let view = self.view_from(DevicePtr::NULL);
+        view.flag(self.groups.flag(flag)).store(value, Ordering::Release);
+    }
+
+    /// Whether this or the other worker has broken it off.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_flag(Flag::Failed)
+    }
+
+    /// Whether the other half has begun that leads, as far as its flags say.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_flag(Flag::Reached) || self.has_flag(Flag::Full(0))
+    }
+
+    /// Lets everything that both devices wait for here pass. A device that goes on may undo it:
+    /// call this until nothing waits.
+    pub(super) fn break_off(&self) {
+        self.write(Flag::Failed, BROKE_OFF);
+        let view = self.view_from(DevicePtr::NULL);
+        for flag in 0..=self.groups.flag(Flag::Reached) {
+            view.flag(flag).store(i32::MAX as u32, Ordering::Release);
+        }
+    }
+
+    /// This worker does not use it any more. The second one to say so leaves it as a new one, and
+    /// tells the client.
+    pub(super) fn end(self, replier: &Replier) {
+        let view = self.view_from(DevicePtr::NULL);
+        let ended = view.flag(self.groups.flag(Flag::Ended));
+        if ended.fetch_add(1, Ordering::AcqRel) == 0 {
+            return;
+        }
+        for flag in 0..=self.groups.flag(Flag::Ended) {
+            view.flag(flag).store(0, Ordering::Release);
+        }
+        self.area.is_free(self.flags, FLAGS + self.bytes, replier);
+    }
+
+    /// What a signal stands for has happened, or never will; no device says so.
+    pub(crate) fn tell(self, well: bool, replier: &Replier) {
+        if well {
+            self.write(Flag::Reached, 1);
+        } else {
+            self.break_off();
+        }
+        self.end(replier);
+    }
+
+    /// The same without a device that has ever used it: nothing comes of the copy or signal.
+    pub(crate) fn abandon(self, replier: &Replier) {
+        self.break_off();
+        self.end(replier);
+    }
+
+    /// The device may go on to use it: it stays for good.
+    pub(super) fn leak(self) {
+        std::mem::forget(self.area);
+    }
+}

@@ -1,0 +1,96 @@
+//! Blocks of memory that another process shares with this one: the device knows each from its first
+//! use on.
+
+use std::collections::{HashMap, HashSet};
+
+use outboard_abi::{CUctx_st, CUresult};
+use outboard_driver::{Table, call};
+use outboard_session::groups::BLOCK;
+use outboard_transport::segment::Segment;
+use outboard_wire::{ContextId, DevicePtr};
+use parking_lot::Mutex;
+
+use super::memory::{REGISTER, populate};
+use crate::objects::Handle;
+
+/// Which blocks of a segment the device knows.
+#[derive(Default)]
+pub(super) struct KnownBlocks(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    blocks: HashMap<usize, Block>,
+    /// Those that a context has registered which is gone: the driver may know them still.
+    left: HashSet<usize>,
+}
+
+/// The context that registered a block, and the block's address there.
+#[derive(Clone, Copy)]
+struct Block {
+    ctx: ContextId,
+    context: Handle<CUctx_st>,
+    device: DevicePtr,
+}
+
+impl KnownBlocks {
+    /// By which address the device knows a block. The context is current.
+    pub(super) fn device(
+        &self,
+        table: &Table,
+        segment: &Segment,
+        (ctx, context): (ContextId, Handle<CUctx_st>),
+        block: usize,
+    ) -> Result<DevicePtr, CUresult> {
+        // Held while one is registered: a thread that needs the same block has to wait in any case.
+        let mut known = self.0.lock();
+        if let Some(block) = known.blocks.get(&block) {
+            return Ok(block.device);
+        }
+        if block >= segment.bytes() / BLOCK {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the block lies within the segment.
+        let address = unsafe { segment.as_ptr().add(block * BLOCK) };
+        populate(address, BLOCK);
+        match call!(table, cuMemHostRegister_v2(address.cast(), BLOCK, REGISTER)) {
+            Ok(()) => {}
+            Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+                if known.left.contains(&block) => {}
+            Err(error) => return Err(error),
+        }
+        let mut device = DevicePtr::NULL;
+        call!(table, cuMemHostGetDevicePointer_v2(&raw mut device.0, address.cast(), 0))?;
+        known.left.remove(&block);
+        known.blocks.insert(block, Block { ctx, context, device });
+        Ok(device)
+    }
+
+    /// A context is about to go, and what it registered with it.
+    pub(super) fn forget(&self, ctx: ContextId) {
+        let mut known = self.0.lock();
+        let Known { blocks, left } = &mut *known;
+        left.extend(blocks.extract_if(|_, block| block.ctx == ctx).map(|(number, _)| number));
+    }
+
+    /// Whether the device knows no block, or no longer does.
+    pub(super) fn are_unknown(&self) -> bool {
+        let known = self.0.lock();
+        known.blocks.is_empty() && known.left.is_empty()
+    }
+
+    /// Has the device forget all blocks, which it does not use any more; whether it has.
+    pub(super) fn unregister(&self, table: &Table, segment: &Segment) -> bool {
+        let mut known = self.0.lock();
+        let Known { blocks, left } = &mut *known;
+        for (number, block) in blocks.drain() {
+            // SAFETY: the block lies within the segment.
+            let address = unsafe { segment.as_ptr().add(number * BLOCK) };
+            let outcome = call!(table, cuCtxSetCurrent(block.context.get()))
+                .and_then(|()| call!(table, cuMemHostUnregister(address.cast())));
+            if outcome.is_err() {
+                left.insert(number);
+            }
+        }
+        left.is_empty()
+    }
+}

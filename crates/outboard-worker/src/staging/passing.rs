@@ -1,0 +1,120 @@
+//! Copies between devices of two servers whose workers share memory: one device writes the bytes
+//! there, and the other one reads them. No thread moves a byte or a flag.
+//!
+//! As in [`super::peer`], one of the halves leads, and the other one's stream is busy as long as
+//! the copy lasts. Each half is queued whole when it is announced, or starts later, in a stream of
+//! the worker's own: the leader when its stream comes to it, and the other one when the leader has
+//! begun. The memory is there in any case.
+
+use std::sync::Arc;
+
+use outboard_abi::CUresult;
+use outboard_session::groups::{Flag, Groups};
+
+use super::area::Place;
+use super::deferred::ExclusiveStream;
+use super::memory::ReservedOperations;
+use super::part::{Part, ToStart, Watching, Work};
+use super::peer::{MAX_OPERATIONS_AHEAD, PeerCopy};
+use super::transfer::{CopySite, DeviceSide, Queue};
+use super::watch::CopyDescription;
+
+/// How such a copy is divided, on both servers alike.
+pub(crate) fn groups(copy: &PeerCopy) -> Groups {
+    Groups::passing(copy.cut)
+}
+
+/// Queues the part of a copy whose source is here, or whose destination is.
+pub(crate) fn pass(
+    site: &CopySite<'_>,
+    copy: PeerCopy,
+    place: Place,
+    target: &DeviceSide,
+    to_device: bool,
+) -> Result<(), CUresult> {
+    let PeerCopy { number, cut, leads, half } = copy;
+    let what = CopyDescription { to_device, way: "peer memory", bytes: cut.len() };
+    let last = last_flag(&place.groups(), to_device);
+    let made = begin(site, leads, &place).and_then(|ahead| {
+        let part = Part::new(site, number, &place, work(to_device, leads))?;
+        Ok((ahead, part))
+    });
+    let (ahead, mut part) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            place.abandon(site.replier);
+            return Err(error);
+        }
+    };
+    let failures = part.own.failures.clone();
+    let (mut held, mut turn, mut to_start) = (None, None, None);
+    let queued = match ahead {
+        Ahead::InStream(operations) => {
+            held = Some(operations);
+            part.queue(target)
+        }
+        Ahead::Beside(exclusive) => part.queue_beside(exclusive, target, last),
+        Ahead::Not => {
+            let line = site.pool.line(site);
+            let queued = line.and_then(|line| line.queue(site)).map(|own| turn = Some(own));
+            to_start = Some(ToStart { target: *target, at_its_turn: leads });
+            queued
+        }
+    };
+    let mut watching = Watching::new(Arc::new(part), place);
+    (watching.half, watching.reports) = (Some(half), leads);
+    (watching.held, watching.turn, watching.to_start) = (held, turn, to_start);
+    if let Err(error) = queued {
+        failures.report(error);
+        watching.abandon();
+    }
+    watching.watch(site, what);
+    Ok(())
+}
+
+/// How a half is queued when it is announced.
+enum Ahead {
+    InStream(ReservedOperations),
+    Beside(ExclusiveStream),
+    Not,
+}
+
+fn begin(site: &CopySite<'_>, leads: bool, place: &Place) -> Result<Ahead, CUresult> {
+    // Beside the groups, the last wait and its mark.
+    let operations = place.groups().operations() + 2;
+    if operations > MAX_OPERATIONS_AHEAD {
+        return Ok(Ahead::Not);
+    }
+    if leads {
+        let held = site.pool.reserve(site.stream, operations);
+        return Ok(held.map_or(Ahead::Not, Ahead::InStream));
+    }
+    let exclusive = ExclusiveStream::for_waiting(site.table, site.pool)?;
+    Ok(exclusive.map_or(Ahead::Not, Ahead::Beside))
+}
+
+/// The flag that says last that a half's memory is not needed any more, and its value.
+fn last_flag(groups: &Groups, to_device: bool) -> (Flag, u32) {
+    let (slot, round) = groups.slot_and_round(groups.count() - 1);
+    (if to_device { Flag::Free(slot) } else { Flag::Full(slot) }, round)
+}
+
+fn work(to_device: bool, leads: bool) -> Work {
+    match (to_device, leads) {
+        (true, leads) => Box::new(move |queue, target| {
+            queue.copy_in(target, leads)?;
+            Ok(None)
+        }),
+        (false, true) => Box::new(|queue, target| {
+            queue.copy_out(target)?;
+            // The stream goes on when the bytes are where they belong.
+            let (flag, value) = last_flag(&queue.groups, true);
+            Ok(Some(queue.wait(flag, value)))
+        }),
+        (false, false) => Box::new(|queue: &Queue, target| {
+            queue.queue(&[queue.wait(Flag::Reached, 1)])?;
+            queue.copy_out(target)?;
+            Ok(None)
+        }),
+    }
+}
