@@ -18,6 +18,7 @@ mod pool_broker;
 mod program;
 pub mod raw_client;
 pub mod raw_https;
+pub mod raw_peer;
 mod recording;
 mod server;
 mod terminal;

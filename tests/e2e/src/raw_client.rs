@@ -62,6 +62,16 @@ pub fn hello_saying(
 ) -> Result<(TcpStream, Welcome), Refusal> {
     stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
     stream.set_nodelay(true).expect("an option");
+    let welcome = greet(&mut stream, purpose, more)?;
+    Ok((stream, welcome))
+}
+
+/// Says hello over a connection of any kind, and waits for the welcome.
+pub fn greet(
+    stream: &mut (impl Read + Write),
+    purpose: Purpose,
+    more: Extensions,
+) -> Result<Welcome, Refusal> {
     let hello = Hello {
         version: VERSION,
         software: "test".into(),
@@ -72,8 +82,8 @@ pub fn hello_saying(
     };
     stream.write_all(&hello.encode()).expect("the server reads");
     loop {
-        match answer(&mut stream) {
-            Answer::Welcome(welcome) => return Ok((stream, welcome)),
+        match answer(stream) {
+            Answer::Welcome(welcome) => return Ok(welcome),
             Answer::Refusal(refusal) => return Err(refusal),
             Answer::Waiting(_) => {}
             Answer::Secure(_) => panic!("nobody asked for TLS"),
@@ -81,7 +91,7 @@ pub fn hello_saying(
     }
 }
 
-fn answer(stream: &mut TcpStream) -> Answer {
+fn answer(stream: &mut impl Read) -> Answer {
     let mut head = [0; Preamble::SIZE];
     stream.read_exact(&mut head).expect("an answer");
     let preamble = Preamble::decode(&head, ANSWER_LIMIT).expect("a preamble");
