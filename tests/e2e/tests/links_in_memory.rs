@@ -312,18 +312,26 @@ fn a_peer_says_what_its_own_copies_bring_and_nothing_else() {
     played.client.alloc(1 << 20).expect("the session goes on");
 }
 
-/// A peer that is gone, whatever it has said before, and whatever it goes on to write.
+/// A peer that is gone, whatever it has said before, and whatever it goes on to write. What such a
+/// copy was to overwrite stays as it is.
 #[test]
 fn what_waits_for_a_peer_that_is_gone_goes_on() {
     let server = server(&[]);
     let mut played = Played::new(&server);
+    played.comes_at(AT, SLOTS, true);
+    played.peer.fill(SLOTS, BYTES as usize, 9);
+    (0..groups().count() as usize).for_each(|slot| played.peer.set(AT, flag(Flag::Full(slot)), 1));
+    played.synchronize();
     for leads in [true, false] {
+        played.another_peer();
         let told: &[u32] = if leads { &[UNAVAILABLE] } else { &[] };
         played.comes_at(AT, SLOTS, leads);
+        played.peer.fill(SLOTS, BYTES as usize, 5);
         played.client.alloc(1 << 10).expect("the stream stands, the session does not");
         played.another_peer();
         played.synchronize();
         played.expect_failures(told);
+        assert_eq!(played.last_byte(), 9);
         played.goes_at(AT, SLOTS, leads);
         played.client.alloc(1 << 10).expect("the stream stands, the session does not");
         played.another_peer();

@@ -6,6 +6,7 @@
 //! any time. It cannot take the memory away, and this worker takes nothing from there but flags and
 //! the bytes of that copy. Sizes, places and layout come from the client.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -175,17 +176,30 @@ impl Place {
         self.has_flag(Flag::Failed)
     }
 
-    /// Whether the other half has begun that leads, as far as its flags say.
+    /// Whether the half that leads has begun, as far as its flags say.
     pub(super) fn has_begun(&self) -> bool {
         self.has_flag(Flag::Reached) || self.has_flag(Flag::Full(0))
     }
 
-    /// Lets everything that both devices wait for here pass. A device that goes on may undo it:
-    /// call this until nothing waits.
-    pub(super) fn break_off(&self) {
+    /// Nothing comes of the copy or signal: the other worker is to see it, too.
+    pub(super) fn fail(&self) {
         self.write(Flag::Failed, BROKE_OFF);
+    }
+
+    /// The flags for which the device waits here that has the destination, or the source.
+    pub(super) fn waited_for(&self, to_device: bool) -> Range<usize> {
+        if to_device {
+            self.groups.flag(Flag::Full(0))..self.groups.flag(Flag::Free(0))
+        } else {
+            self.groups.flag(Flag::Free(0))..self.groups.flag(Flag::Reached) + 1
+        }
+    }
+
+    /// Lets this worker's device pass what it waits for here. The other one may undo it: call this
+    /// until nothing waits.
+    pub(super) fn release(&self, to_device: bool) {
         let view = self.view_from(DevicePtr::NULL);
-        for flag in 0..=self.groups.flag(Flag::Reached) {
+        for flag in self.waited_for(to_device) {
             view.flag(flag).store(i32::MAX as u32, Ordering::Release);
         }
     }
@@ -209,14 +223,14 @@ impl Place {
         if well {
             self.write(Flag::Reached, 1);
         } else {
-            self.break_off();
+            self.fail();
         }
         self.end(replier);
     }
 
     /// The same without a device that has ever used it: nothing comes of the copy or signal.
     pub(crate) fn abandon(self, replier: &Replier) {
-        self.break_off();
+        self.fail();
         self.end(replier);
     }
 

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use outboard_abi::CUresult;
-use outboard_driver::call;
 use outboard_session::groups::Flag;
 use parking_lot::Mutex;
 
 use super::memory::ReservedOperations;
-use super::transfer::{DeviceSide, Queue, Transfer};
+use super::transfer::{DeviceSide, Transfer};
 use super::watch::{Moving, Step, Watched};
 use crate::io::Sink;
 
@@ -37,7 +36,9 @@ impl In {
     /// the stream has come to it.
     pub(super) fn queue(&self, dst: &DeviceSide, late: bool) -> Result<(), CUresult> {
         *self.target.lock() = Some(*dst);
-        self.transfer.copy_in(dst, late).inspect_err(|_| self.break_off())
+        let reached = [self.transfer.mark(Flag::Reached, 1)];
+        let first = if late { &reached[..] } else { &[] };
+        self.transfer.copy_in(dst, first).inspect_err(|_| self.break_off())
     }
 
     fn break_off(&self) {
@@ -49,26 +50,9 @@ impl In {
 }
 
 impl In {
-    /// Fills the slots whose bytes have not come with what is where they belong, so that the
-    /// device, which copies them all the same, changes nothing there.
     fn keep_what_is_there(&self) -> Result<(), CUresult> {
-        let t = &self.transfer;
-        call!(t.table, cuCtxSetCurrent(t.context.get()))?;
-        let stream = t.pool.shared_copy_stream(t.table, false)?;
-        let queue = Queue { stream, ..t.queue };
         let target = (*self.target.lock()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        for group in 0..t.groups.count() {
-            let (slot, round) = t.groups.slot_and_round(group);
-            if !t.is_set(Flag::Full(slot), round) {
-                target.copy(&queue, group, false)?;
-            }
-        }
-        call!(t.table, cuStreamSynchronize(stream.get()))
-    }
-
-    /// Whether each group has a slot of its own.
-    fn has_all_slots(&self) -> bool {
-        self.transfer.groups.count() <= self.transfer.groups.slots()
+        self.transfer.keep_what_is_there(&target, &self.transfer.pool)
     }
 }
 
@@ -129,7 +113,7 @@ impl Moving for Emptying {
     }
 
     fn break_off(&mut self) {
-        if self.copy.has_all_slots() {
+        if self.copy.transfer.has_all_slots() {
             self.ends.get_or_insert_default();
         } else {
             self.copy.break_off();

@@ -6,12 +6,12 @@
 //! for free while its device uses it. If the peer is gone, or says that nothing comes of it, this
 //! worker lets its device pass whatever is queued.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
-use outboard_session::groups::Flag;
 use parking_lot::Mutex;
 
 use super::area::Place;
@@ -24,10 +24,11 @@ use crate::io::Half;
 use crate::memops::{self, Operation};
 use crate::objects::Handle;
 
-/// Marks that the device sets when it has done: with the copy, and with what keeps the program's
-/// stream busy meanwhile.
-const COPIED: usize = 0;
-const PASSED: usize = 1;
+/// Marks that the device sets when it has begun with the copy, when it has done it, and when it has
+/// passed what keeps the program's stream busy meanwhile.
+const BEGUN: usize = 0;
+const COPIED: usize = 1;
+const PASSED: usize = 2;
 
 /// How long flags that this process sets may take to let the device pass, before the device itself
 /// is asked to set them: a hostile peer may have put other pages in their place.
@@ -36,9 +37,9 @@ const PASSES_WITHIN: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 128;
 
 /// Queues what is to be done, in a stream, but for the last operation, which it returns if there is
-/// one.
+/// one. It is given the operation that says that the device has begun.
 pub(super) type Work =
-    Box<dyn FnOnce(&Queue, &DeviceSide) -> Result<Option<Operation>, CUresult> + Send>;
+    Box<dyn FnOnce(&Queue, &DeviceSide, Operation) -> Result<Option<Operation>, CUresult> + Send>;
 
 /// Such a part.
 pub(super) struct Part {
@@ -86,7 +87,7 @@ impl Part {
     /// Queues the copy, or what there is instead, in a stream.
     fn run(&self, queue: &Queue, target: &DeviceSide) -> Result<(), CUresult> {
         let work = self.work.lock().take();
-        let queued = work.map_or(Ok(None), |work| work(queue, target));
+        let queued = work.map_or(Ok(None), |work| work(queue, target, self.mark(BEGUN)));
         if queued.is_err() {
             self.broken.store(true, Ordering::Release);
         }
@@ -117,17 +118,15 @@ impl Part {
         self.run(&self.queue, target)
     }
 
-    /// Queues it in a stream of its own, and has the program's stream wait until a flag says that
-    /// it is over.
+    /// Queues it in a stream of its own, and has the program's stream wait until it is over.
     pub(super) fn queue_beside(
         &mut self,
         exclusive: ExclusiveStream,
         target: &DeviceSide,
-        (flag, value): (Flag, u32),
     ) -> Result<(), CUresult> {
         let queued = self.queue_apart(exclusive, target);
-        let waits = [self.queue.wait(flag, value), self.mark(PASSED)];
-        let held = self.queue.queue(&waits);
+        let copied = Operation::WaitAtLeast(self.marks.view().device_flag(COPIED), 1);
+        let held = self.queue.queue(&[copied, self.mark(PASSED)]);
         self.keeps_busy = held.is_ok();
         queued.and(held)
     }
@@ -152,17 +151,19 @@ impl Part {
         }
     }
 
+    fn is_set(&self, mark: usize) -> bool {
+        self.marks.flag(mark).load(Ordering::Acquire) != 0
+    }
+
     /// Whether the device will not touch the place any more.
     fn is_over(&self) -> bool {
-        let is_set = |mark| self.marks.flag(mark).load(Ordering::Acquire) != 0;
-        is_set(COPIED) && (!self.keeps_busy || is_set(PASSED))
+        self.is_set(COPIED) && (!self.keeps_busy || self.is_set(PASSED))
     }
 
     /// Has the device set the flags for which it may wait. Called on a helper thread.
-    fn release_by_device(&self) -> Result<(), CUresult> {
+    fn release_by_device(&self, flags: Range<usize>) -> Result<(), CUresult> {
         self.own.enter()?;
         let stream = self.own.shared_stream(false)?;
-        let flags = 0..=self.queue.groups.flag(Flag::Reached);
         let all: Vec<Operation> = flags
             .map(|flag| Operation::Write(self.queue.view.device_flag(flag), i32::MAX as u32))
             .collect();
@@ -184,6 +185,10 @@ pub(super) struct Watching {
     /// Of one that has not been started.
     pub(super) to_start: Option<ToStart>,
     pub(super) held: Option<ReservedOperations>,
+    /// Where the bytes belong, if they belong here.
+    pub(super) destination: Option<DeviceSide>,
+    /// Whether what is there has been kept, once that is being seen to.
+    kept: Option<Arc<AtomicBool>>,
     gave_up: bool,
     /// Whether nothing comes of it because of the peer or the link.
     lost: bool,
@@ -208,6 +213,8 @@ impl Watching {
             turn: None,
             to_start: None,
             held: None,
+            destination: None,
+            kept: None,
             gave_up: false,
             lost: false,
             released: None,
@@ -235,18 +242,46 @@ impl Watching {
         self.half.as_ref().is_some_and(|half| gone(half))
     }
 
+    /// The bytes will not come: whether what is where they belong is kept as far as it can be. If
+    /// not yet, it is being seen to.
+    fn keeps_what_is_there(&mut self) -> bool {
+        let Some(target) = self.destination.filter(|_| self.part.queue.has_all_slots()) else {
+            return true;
+        };
+        if let Some(kept) = &self.kept {
+            return kept.load(Ordering::Acquire);
+        }
+        // Work before it may still write what is there.
+        if self.part.is_set(BEGUN) {
+            let (part, kept) = (Arc::clone(&self.part), Arc::new(AtomicBool::new(false)));
+            self.kept = Some(Arc::clone(&kept));
+            self.part.own.watcher.helpers().run(move || {
+                // If it fails, the context has failed.
+                let _ = part.queue.keep_what_is_there(&target, &part.own.pool);
+                kept.store(true, Ordering::Release);
+                part.own.watcher.nudge();
+            });
+        }
+        false
+    }
+
     /// Lets the device pass what is queued.
     fn break_off(&mut self, place: &Place) {
-        place.break_off();
+        place.fail();
+        if !self.gave_up && !self.keeps_what_is_there() {
+            return;
+        }
+        let to_device = self.destination.is_some();
+        place.release(to_device);
         let now = Instant::now();
         if self.released.get_or_insert(now).elapsed() < PASSES_WITHIN {
             return;
         }
         self.released = Some(now);
-        let part = Arc::clone(&self.part);
+        let (part, flags) = (Arc::clone(&self.part), place.waited_for(to_device));
         self.part.own.watcher.helpers().run(move || {
             // If that fails, the context has failed.
-            let _ = part.release_by_device();
+            let _ = part.release_by_device(flags);
         });
     }
 
@@ -302,7 +337,7 @@ impl Watching {
         let broken = part.broken.load(Ordering::Acquire) || self.gave_up;
         if broken && self.to_start.is_some() {
             // The device has nothing of it.
-            place.break_off();
+            place.fail();
             return self.end(place, true);
         }
         if is_over {

@@ -16,7 +16,7 @@ use super::deferred::ExclusiveStream;
 use super::memory::ReservedOperations;
 use super::part::{Part, ToStart, Watching, Work};
 use super::peer::{MAX_OPERATIONS_AHEAD, PeerCopy};
-use super::transfer::{CopySite, DeviceSide, Queue};
+use super::transfer::{CopySite, DeviceSide};
 use super::watch::CopyDescription;
 
 /// How such a copy is divided, on both servers alike.
@@ -34,7 +34,6 @@ pub(crate) fn pass(
 ) -> Result<(), CUresult> {
     let PeerCopy { number, cut, leads, half } = copy;
     let what = CopyDescription { to_device, way: "peer memory", bytes: cut.len() };
-    let last = last_flag(&place.groups(), to_device);
     let made = begin(site, leads, &place).and_then(|ahead| {
         let part = Part::new(site, number, &place, work(to_device, leads))?;
         Ok((ahead, part))
@@ -53,7 +52,7 @@ pub(crate) fn pass(
             held = Some(operations);
             part.queue(target)
         }
-        Ahead::Beside(exclusive) => part.queue_beside(exclusive, target, last),
+        Ahead::Beside(exclusive) => part.queue_beside(exclusive, target),
         Ahead::Not => {
             let line = site.pool.line(site);
             let queued = line.and_then(|line| line.queue(site)).map(|own| turn = Some(own));
@@ -64,6 +63,7 @@ pub(crate) fn pass(
     let mut watching = Watching::new(Arc::new(part), place);
     (watching.half, watching.reports) = (Some(half), leads);
     (watching.held, watching.turn, watching.to_start) = (held, turn, to_start);
+    watching.destination = to_device.then_some(*target);
     if let Err(error) = queued {
         failures.report(error);
         watching.abandon();
@@ -93,25 +93,23 @@ fn begin(site: &CopySite<'_>, leads: bool, place: &Place) -> Result<Ahead, CUres
     Ok(exclusive.map_or(Ahead::Not, Ahead::Beside))
 }
 
-/// The flag that says last that a half's memory is not needed any more, and its value.
-fn last_flag(groups: &Groups, to_device: bool) -> (Flag, u32) {
-    let (slot, round) = groups.slot_and_round(groups.count() - 1);
-    (if to_device { Flag::Free(slot) } else { Flag::Full(slot) }, round)
-}
-
 fn work(to_device: bool, leads: bool) -> Work {
     match (to_device, leads) {
-        (true, leads) => Box::new(move |queue, target| {
-            queue.copy_in(target, leads)?;
+        (true, true) => Box::new(|queue, target, begun| {
+            queue.copy_in(target, &[queue.mark(Flag::Reached, 1), begun])?;
             Ok(None)
         }),
-        (false, true) => Box::new(|queue, target| {
+        (true, false) => Box::new(|queue, target, begun| {
+            queue.copy_in(target, &[begun])?;
+            Ok(None)
+        }),
+        (false, true) => Box::new(|queue, target, _| {
             queue.copy_out(target)?;
             // The stream goes on when the bytes are where they belong.
-            let (flag, value) = last_flag(&queue.groups, true);
-            Ok(Some(queue.wait(flag, value)))
+            let (slot, round) = queue.groups.slot_and_round(queue.groups.count() - 1);
+            Ok(Some(queue.wait(Flag::Free(slot), round)))
         }),
-        (false, false) => Box::new(|queue: &Queue, target| {
+        (false, false) => Box::new(|queue, target, _| {
             queue.queue(&[queue.wait(Flag::Reached, 1)])?;
             queue.copy_out(target)?;
             Ok(None)

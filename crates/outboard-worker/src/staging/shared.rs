@@ -128,7 +128,7 @@ pub(crate) fn copy_staged(
         // Once it is queued, it may be over, and the memory another copy's.
         let using = queue.used_for();
         let queued =
-            if staged.to_device { queue.copy_in(&target, false) } else { queue.copy_out(&target) };
+            if staged.to_device { queue.copy_in(&target, &[]) } else { queue.copy_out(&target) };
         if queued.is_err() {
             queue.set(Flag::Failed, BROKE_OFF);
             queue.release_waits();

@@ -57,7 +57,7 @@ pub(crate) fn wait_for_flag(
     half: Arc<Half>,
     place: Place,
 ) -> Result<(), CUresult> {
-    let wait = Box::new(|queue: &Queue, _: &DeviceSide| Ok(Some(queue.wait(Flag::Reached, 1))));
+    let wait = Box::new(|queue: &Queue, _: &DeviceSide, _| Ok(Some(queue.wait(Flag::Reached, 1))));
     let part = match Part::new(site, number, &place, wait) {
         Ok(part) => part,
         Err(error) => {
@@ -81,7 +81,7 @@ pub(crate) fn raise(
     place: Place,
 ) -> Result<Option<Place>, CUresult> {
     let event = Handle::new(event);
-    let raise = Box::new(move |queue: &Queue, _: &DeviceSide| {
+    let raise = Box::new(move |queue: &Queue, _: &DeviceSide, _| {
         call!(queue.table, cuStreamWaitEvent(queue.stream.get(), event.get(), 0))?;
         Ok(Some(queue.mark(Flag::Reached, 1)))
     });

@@ -168,17 +168,13 @@ impl Queue {
         self.view.slot(self.groups.group_at(group))
     }
 
-    /// Queues a copy to the device. If it is `late`, a flag is set when the stream has come to it.
-    pub(super) fn copy_in(&self, dst: &DeviceSide, late: bool) -> Result<(), CUresult> {
+    /// Queues a copy to the device, and these operations before it.
+    pub(super) fn copy_in(&self, dst: &DeviceSide, first: &[Operation]) -> Result<(), CUresult> {
         let full = |group| {
             let (slot, round) = self.groups.slot_and_round(group);
             self.wait(Flag::Full(slot), round)
         };
-        if late {
-            self.queue(&[self.mark(Flag::Reached, 1), full(0)])?;
-        } else {
-            self.queue(&[full(0)])?;
-        }
+        self.queue(&[first, &[full(0)]].concat())?;
         let last = self.groups.count() - 1;
         for group in 0..=last {
             dst.copy(self, group, true)?;
@@ -205,6 +201,31 @@ impl Queue {
             }
         }
         Ok(())
+    }
+
+    /// Fills the slots whose bytes have not come with what is where they belong, so that the
+    /// device, which copies them all the same, changes nothing there. Each group has a slot of its
+    /// own.
+    pub(super) fn keep_what_is_there(
+        &self,
+        target: &DeviceSide,
+        pool: &Pool,
+    ) -> Result<(), CUresult> {
+        call!(self.table, cuCtxSetCurrent(self.context.get()))?;
+        let stream = pool.shared_copy_stream(self.table, false)?;
+        let queue = Queue { stream, ..*self };
+        for group in 0..self.groups.count() {
+            let (slot, round) = self.groups.slot_and_round(group);
+            if !self.is_set(Flag::Full(slot), round) {
+                target.copy(&queue, group, false)?;
+            }
+        }
+        call!(self.table, cuStreamSynchronize(stream.get()))
+    }
+
+    /// Whether each group has a slot of its own.
+    pub(super) fn has_all_slots(&self) -> bool {
+        self.groups.count() <= self.groups.slots()
     }
 
     /// Lets everything that was queued with the flags pass: queueing it broke off in the middle.
