@@ -44,6 +44,9 @@ functions!(find:
     cuGraphDestroy
     cuGraphExecDestroy
     cuMemHostAlloc
+    cuMemHostGetDevicePointer_v2
+    cuMemHostRegister_v2
+    cuMemHostUnregister
     cuMemPoolDestroy
     cuMemPoolGetAttribute
     cuMemPoolSetAttribute

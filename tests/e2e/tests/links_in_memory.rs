@@ -365,6 +365,36 @@ fn what_waits_for_a_peer_that_is_gone_goes_on() {
     played.expect_failures(&[UNAVAILABLE]);
 }
 
+/// More copies than a stream takes at once, and more that follow than may stand still: the rest
+/// start later, in their places.
+#[test]
+fn copies_that_cannot_be_queued_whole_start_later() {
+    let server = server(&[]);
+    let mut played = Played::new(&server);
+    // Blocks are whole mebibytes, so no slots reach over the end of one.
+    assert!([BLOCK, AREA_FLAGS].iter().all(|bytes| bytes.is_multiple_of(BYTES as usize)));
+    let flags = |copy: u64| AT + copy * FLAGS as u64;
+    let slots = |copy: u64| SLOTS + copy * BYTES;
+    const LEADING: u64 = 40;
+    const ALL: u64 = LEADING + 20;
+    for copy in 0..ALL {
+        played.comes_at(flags(copy), slots(copy), copy < LEADING);
+    }
+    played.client.alloc(1 << 10).expect("the stream stands, the session does not");
+    // In the order in which nobody waits for them.
+    for copy in (0..ALL).rev() {
+        played.peer.fill(slots(copy), BYTES as usize, copy as u8);
+        let count = groups().count() as usize;
+        (0..count).for_each(|slot| played.peer.set(flags(copy), flag(Flag::Full(slot)), 1));
+    }
+    played.synchronize();
+    for copy in 0..ALL {
+        let ended = || played.peer.word(flags(copy), flag(Flag::Ended)).load(Ordering::Acquire);
+        assert!(within(Duration::from_secs(20), || ended() == 1), "{copy}");
+    }
+    played.expect_failures(&[]);
+}
+
 #[test]
 fn signals_go_by_flags() {
     let server = server(&[]);

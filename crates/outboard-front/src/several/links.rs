@@ -48,8 +48,8 @@ pub enum Carried {
 
 /// Memory that two linked servers share.
 pub trait Places: Send {
-    /// A place for that, which both servers use until they are done with it; `None` if there is none
-    /// now.
+    /// A place for that, which both servers use until they are done with it; `None` if there is
+    /// none now.
     fn take(&mut self, what: Carried) -> Option<Place>;
 }
 

@@ -49,17 +49,21 @@ impl Areas {
         Ok(area)
     }
 
-    /// Takes up the memory that a worker offers which has called: the stream through it, which is
-    /// to be [confirmed](shm::confirm), and the area, if it comes with this connection.
-    pub(super) fn take_up(
-        &self,
-        socket: OwnedFd,
-    ) -> io::Result<(Arc<dyn Stream>, Option<Arc<Segment>>)> {
+    /// Takes up the memory that a worker offers which has called.
+    pub(super) fn take_up(&self, socket: OwnedFd) -> io::Result<Offered> {
         let (stream, files) = shm::take_up(socket, Instant::now() + PATIENCE)?;
         let mut files = files.into_iter();
         let area = files.next().map(|file| self.accept(file)).transpose()?;
-        Ok((stream, area))
+        Ok(Offered { stream, area })
     }
+}
+
+/// What a worker has offered.
+pub(super) struct Offered {
+    /// To be [confirmed](shm::confirm).
+    pub(super) stream: Arc<dyn Stream>,
+    /// The area, if it comes with this connection.
+    pub(super) area: Option<Arc<Segment>>,
 }
 
 /// Offers memory to the worker that has been called: the stream through it, once that has it.
@@ -87,7 +91,7 @@ mod tests {
         let (here, there) = sockets();
         std::thread::scope(|scope| {
             let offered = scope.spawn(|| offer(here, area).map(drop));
-            let (stream, area) = areas.take_up(there)?;
+            let Offered { stream, area } = areas.take_up(there)?;
             shm::confirm(&*stream)?;
             offered.join().unwrap()?;
             Ok(area)

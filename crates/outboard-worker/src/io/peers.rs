@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_transport::segment::Segment;
@@ -17,11 +18,12 @@ use outboard_transport::tls::{self, Anchor, Fingerprint};
 use outboard_transport::{Stream, read_exact_until, shm, tcp, unix, write_all};
 use outboard_wire::handshake::peers::Ticket;
 use outboard_wire::handshake::{Answer, Extensions, Local, Refusal, RefusalCode, VERSION, Welcome};
+use outboard_wire::limits::MAX_LANES;
 use outboard_wire::notice::PEER_LOST;
 use parking_lot::Mutex;
 
 use super::bulk::Bulk;
-use super::neighbour::{self, Areas};
+use super::neighbour::{self, Areas, Offered};
 use super::pace::Pace;
 use super::registry::Registry;
 use super::replier::Replier;
@@ -42,6 +44,8 @@ struct Inner {
     /// Connections of each link.
     lanes: u32,
     areas: Areas,
+    /// Connections of other servers of this machine whose memory is being taken up.
+    meeting: AtomicUsize,
 }
 
 /// A session of another server, and how to get there.
@@ -62,7 +66,7 @@ const MOST_RINGS: u32 = 4;
 impl Peers {
     pub(super) fn new(pace: Option<Arc<Pace>>, lanes: u32) -> Peers {
         let (links, lanes, areas) = (Mutex::default(), lanes.max(1), Areas::default());
-        Peers(Arc::new(Inner { links, pace, lanes, areas }))
+        Peers(Arc::new(Inner { links, pace, lanes, areas, meeting: AtomicUsize::new(0) }))
     }
 
     /// The link of that number, unless it is lost.
@@ -95,8 +99,14 @@ impl Peers {
         let Some(link) = self.welcome(replier, number, &*stream, session)? else { return Ok(()) };
         drop(stream);
         let peers = self.clone();
+        if peers.0.meeting.fetch_add(1, Ordering::Relaxed) >= MAX_LANES {
+            peers.0.meeting.fetch_sub(1, Ordering::Relaxed);
+            return Err(io::Error::other("too many workers share their memory at once"));
+        }
         let take_up = move || {
-            let (stream, area) = peers.0.areas.take_up(socket)?;
+            let taken = peers.0.areas.take_up(socket);
+            peers.0.meeting.fetch_sub(1, Ordering::Relaxed);
+            let Offered { stream, area } = taken?;
             area.map_or(Ok(()), |area| link.share(area))?;
             // Before the other worker uses it.
             link.add_lane(Arc::clone(&stream))?;

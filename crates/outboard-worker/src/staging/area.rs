@@ -66,19 +66,17 @@ impl Area {
         self.blocks.forget(ctx);
     }
 
-    /// Nobody uses a place any more, with so many bytes.
-    fn is_free(&self, flags: usize, bytes: usize, replier: &Replier) {
+    /// Nobody uses a place any more, with so many bytes. What the client is to be told, if it is
+    /// worth while.
+    fn is_free(&self, flags: usize, bytes: usize) -> Option<FreePlaces> {
         let mut free = self.free.lock();
         free.places.push(flags as u64);
         free.bytes += bytes;
         if free.bytes < WORTH_TELLING {
-            return;
+            return None;
         }
         let places = std::mem::take(&mut *free).places;
-        drop(free);
-        let told = FreePlaces { link: self.link, places };
-        // A client that has gone needs no word of it.
-        let _ = replier.notice(PLACES_FREE, |writer| writer.put(&told));
+        Some(FreePlaces { link: self.link, places })
     }
 }
 
@@ -207,15 +205,22 @@ impl Place {
     /// This worker does not use it any more. The second one to say so leaves it as a new one, and
     /// tells the client.
     pub(super) fn end(self, replier: &Replier) {
+        if let Some(free) = self.leave() {
+            // A client that has gone needs no word of it.
+            let _ = replier.notice(PLACES_FREE, |writer| writer.put(&free));
+        }
+    }
+
+    fn leave(self) -> Option<FreePlaces> {
         let view = self.view_from(DevicePtr::NULL);
         let ended = view.flag(self.groups.flag(Flag::Ended));
         if ended.fetch_add(1, Ordering::AcqRel) == 0 {
-            return;
+            return None;
         }
         for flag in 0..=self.groups.flag(Flag::Ended) {
             view.flag(flag).store(0, Ordering::Release);
         }
-        self.area.is_free(self.flags, FLAGS + self.bytes, replier);
+        self.area.is_free(self.flags, FLAGS + self.bytes)
     }
 
     /// What a signal stands for has happened, or never will; no device says so.
@@ -237,5 +242,91 @@ impl Place {
     /// The device may go on to use it: it stays for good.
     pub(super) fn leak(self) {
         std::mem::forget(self.area);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outboard_session::chunks::Cut;
+
+    use super::*;
+    use crate::recorded::{calls, table};
+
+    fn area() -> Arc<Area> {
+        let segment = Arc::new(Segment::create("test", AREA).unwrap());
+        Arc::new(Area::new(7, &segment, table(), &Helpers::new()))
+    }
+
+    fn groups(bytes: u64) -> Groups {
+        Groups::passing(Cut::new(bytes, 1 << 20).unwrap())
+    }
+
+    const LARGE: u64 = 256 << 20;
+
+    fn place(area: &Arc<Area>, flags: usize, slots: usize, bytes: u64) -> Option<Place> {
+        let at = At { flags: flags as u64, slots: Some(slots as u64) };
+        Place::new(area, at, groups(bytes))
+    }
+
+    #[test]
+    fn places_lie_within_the_area() {
+        let area = area();
+        let there = |flags, slots, bytes| place(&area, flags, slots, bytes).is_some();
+        assert!(there(FLAGS, BLOCK, LARGE) && there(AREA_FLAGS - FLAGS, AREA - (16 << 20), LARGE));
+        assert!(there(FLAGS, AREA - (1 << 20), 1 << 20));
+        for flags in [0, 8, FLAGS + 4, AREA_FLAGS, AREA, usize::MAX & !4095] {
+            assert!(!there(flags, BLOCK, 1 << 20), "{flags:#x}");
+        }
+        for slots in [0, FLAGS, BLOCK + 8, 2 * BLOCK - (16 << 20) + FLAGS, AREA, usize::MAX & !4095]
+        {
+            assert!(!there(FLAGS, slots, LARGE), "{slots:#x}");
+        }
+        let signal = At { flags: FLAGS as u64, slots: None };
+        assert!(Place::new(&area, signal, groups(1)).is_some());
+        assert!(Place::new(&area, At { flags: u64::MAX, ..signal }, groups(1)).is_none());
+        // Nobody was to touch a page of it.
+        drop(area);
+        assert!(calls().is_empty(), "the device knows nothing of it");
+    }
+
+    #[test]
+    fn the_second_worker_to_leave_a_place_clears_it_and_tells() {
+        let area = area();
+        let both = || [(), ()].map(|()| place(&area, FLAGS, BLOCK, LARGE).unwrap());
+        let [here, there] = both();
+        here.write(Flag::Full(1), 3);
+        here.fail();
+        assert!(there.has_failed() && !there.has_begun());
+        here.release(true);
+        let flag = |flag| there.has_flag(flag);
+        assert!(flag(Flag::Full(0)) && flag(Flag::Full(3)) && !flag(Flag::Free(0)));
+        there.release(false);
+        assert!(there.has_flag(Flag::Free(3)) && there.has_begun());
+        assert_eq!(here.leave(), None);
+        assert!(there.has_failed(), "the other one may look");
+        assert_eq!(there.leave(), Some(FreePlaces { link: 7, places: vec![FLAGS as u64] }));
+        let [here, there] = both();
+        let view = here.view_from(DevicePtr::NULL);
+        let left = (0..FLAGS / 4).filter(|flag| view.flag(*flag).load(Ordering::Relaxed) != 0);
+        assert_eq!(left.count(), 0);
+        drop((here, there));
+    }
+
+    #[test]
+    fn small_places_are_told_of_together() {
+        let area = area();
+        let signal = |number: usize| {
+            let at = At { flags: (number * FLAGS) as u64, slots: None };
+            Place::new(&area, at, groups(1)).unwrap()
+        };
+        let mut told = Vec::new();
+        for number in 1..=WORTH_TELLING / FLAGS - 1 {
+            assert_eq!(signal(number).leave(), None);
+            told.extend(signal(number).leave());
+        }
+        assert!(told.is_empty());
+        let copy = || place(&area, AREA_FLAGS - FLAGS, BLOCK, 1).unwrap();
+        assert_eq!(copy().leave(), None);
+        assert_eq!(copy().leave().unwrap().places.len(), WORTH_TELLING / FLAGS);
     }
 }

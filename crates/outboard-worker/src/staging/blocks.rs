@@ -94,3 +94,35 @@ impl KnownBlocks {
         left.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorded::{calls, table};
+
+    const ONE: ContextId = ContextId(1);
+    const TWO: ContextId = ContextId(2);
+
+    #[test]
+    fn each_block_is_registered_once_for_as_long_as_its_context_is_there() {
+        let segment = Segment::create("test", 2 * BLOCK).unwrap();
+        let (table, blocks) = (table(), KnownBlocks::default());
+        let context = |ctx| (ctx, Handle::new(core::ptr::null_mut()));
+        let registered = |ctx, block| {
+            calls();
+            blocks.device(table, &segment, context(ctx), block).unwrap();
+            calls().iter().filter(|call| call.starts_with("cuMemHostRegister")).count()
+        };
+        assert!(blocks.are_unknown());
+        assert_eq!((registered(ONE, 0), registered(TWO, 0), registered(TWO, 1)), (1, 0, 1));
+        let none = blocks.device(table, &segment, context(ONE), 2);
+        assert_eq!(none, Err(CUresult::CUDA_ERROR_INVALID_VALUE));
+        blocks.forget(ONE);
+        // The driver may know it still.
+        calls();
+        assert!(!blocks.unregister(table, &segment) && !blocks.are_unknown());
+        assert_eq!(calls().len(), 2, "of the other one");
+        assert_eq!((registered(TWO, 0), registered(TWO, 1)), (1, 1));
+        assert!(blocks.unregister(table, &segment) && blocks.are_unknown());
+    }
+}
