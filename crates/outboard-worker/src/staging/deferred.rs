@@ -5,12 +5,11 @@ use std::sync::Arc;
 use outboard_abi::{CUctx_st, CUresult, CUstream, CUstream_st};
 use outboard_driver::{Table, call};
 use outboard_session::groups::Groups;
-use parking_lot::Mutex;
 
 use super::account::Share;
 use super::memory::{Pool, View};
 use super::transfer::{CopySite, FailureReporter, Queue, Transfer};
-use super::watch::{Moving, Watcher};
+use super::watch::Watcher;
 use crate::io::Bulk;
 use crate::objects::Handle;
 
@@ -24,43 +23,6 @@ pub(super) struct DeferredCopy {
     pub(super) watcher: Arc<Watcher>,
     pub(super) pool: Arc<Pool>,
     pub(super) failures: FailureReporter,
-}
-
-/// The copy that has been started; an error if it could not be.
-type Start = Result<Box<dyn Moving>, ()>;
-
-/// What came of a start, once that is known.
-#[derive(Clone, Default)]
-pub(super) struct StartOutcome(Arc<Mutex<Option<Start>>>);
-
-impl StartOutcome {
-    /// Once the start is over.
-    pub(super) fn take(&self) -> Option<Start> {
-        self.0.lock().take()
-    }
-}
-
-/// Says how a start went when it is dropped, whatever became of it.
-pub(super) struct StartReport {
-    started: StartOutcome,
-    watcher: Arc<Watcher>,
-}
-
-impl StartReport {
-    pub(super) fn new(started: &StartOutcome, watcher: &Arc<Watcher>) -> StartReport {
-        StartReport { started: started.clone(), watcher: Arc::clone(watcher) }
-    }
-
-    pub(super) fn send(&self, result: Start) {
-        self.started.0.lock().get_or_insert(result);
-        self.watcher.nudge();
-    }
-}
-
-impl Drop for StartReport {
-    fn drop(&mut self) {
-        self.send(Err(()));
-    }
 }
 
 impl DeferredCopy {

@@ -16,13 +16,13 @@ use outboard_session::groups::Groups;
 use parking_lot::Mutex;
 
 use super::account::{Class, Share, Ticket};
-use super::deferred::{DeferredCopy, StartOutcome, StartReport};
+use super::deferred::DeferredCopy;
 use super::incoming::{Emptying, In, Reached};
 use super::line::Turn;
-use super::outgoing::{Copied, Filling, Out};
+use super::outgoing::Copied;
+use super::starting::{self, OwnStream, Progress, Stage, StartReport, StartsLater};
 use super::transfer::{CopySite, DeviceSide, Failed};
-use super::unqueued::UnqueuedSide;
-use super::watch::{CopyDescription, Moving, Step, Watched};
+use super::watch::{CopyDescription, Step, Watched};
 use crate::io::Sink;
 
 /// How the bytes of a copy to the device come.
@@ -54,15 +54,8 @@ struct Later {
 /// The part of the watcher.
 struct Waiting {
     later: Arc<Later>,
-    phase: Phase,
+    progress: Progress,
     gave_up: bool,
-}
-
-enum Phase {
-    /// For its stream, and for memory.
-    Asked(UnqueuedSide),
-    Starting(StartOutcome),
-    Moving(Box<dyn Moving>),
 }
 
 impl Later {
@@ -70,40 +63,6 @@ impl Later {
     fn release_stream(&self) {
         if !self.copied.swap(true, Ordering::AcqRel) {
             self.turn.end();
-        }
-    }
-
-    /// Queues the copy in a stream of ours. Called on a helper thread.
-    fn start(
-        &self,
-        target: &DeviceSide,
-        share: Option<Share>,
-        report: &StartReport,
-    ) -> Result<(), CUresult> {
-        let own = &self.own;
-        own.enter()?;
-        // Bytes may move while the copy is being queued.
-        let emptying =
-            |copy: &Arc<In>| report.send(Ok(Box::new(Emptying::new(Arc::clone(copy), None, None))));
-        match &self.bytes {
-            Bytes::ToHost => {
-                let copy = Out::new(own.transfer(own.shared_stream(false)?, share)?);
-                report.send(Ok(Box::new(Filling::new(Arc::clone(&copy), None))));
-                copy.queue(target)
-            }
-            Bytes::Coming(copy) => {
-                emptying(copy);
-                copy.queue(target, false)
-            }
-            Bytes::Asked(ask) => {
-                let copy = In::new(own.transfer(own.shared_stream(true)?, share)?);
-                own.bulk.set_sink(own.number, Arc::clone(&copy) as Arc<dyn Sink>);
-                emptying(&copy);
-                if let Some(ask) = take(ask) {
-                    ask();
-                }
-                copy.queue(target, false)
-            }
         }
     }
 
@@ -122,6 +81,33 @@ impl Later {
                 if let Some(ask) = take(ask) {
                     watcher.helpers().run(ask);
                 }
+            }
+        }
+    }
+}
+
+impl StartsLater for Later {
+    fn own(&self) -> &DeferredCopy {
+        &self.own
+    }
+
+    fn start(
+        &self,
+        target: &DeviceSide,
+        share: Option<Share>,
+        report: &StartReport,
+    ) -> Result<(), CUresult> {
+        let own = &self.own;
+        let shared = |to_device| own.shared_stream(to_device).map(OwnStream::Shared);
+        match &self.bytes {
+            Bytes::ToHost => starting::copy_out(own, shared(false)?, share, target, report),
+            Bytes::Coming(copy) => {
+                report.moves(Emptying::new(Arc::clone(copy), None, None));
+                copy.queue(target, false)
+            }
+            Bytes::Asked(ask) => {
+                let ask = || take(ask).into_iter().for_each(|ask| ask());
+                starting::copy_in(own, shared(true)?, share, target, report, ask)
             }
         }
     }
@@ -153,17 +139,7 @@ impl Waiting {
                 }
             }
         };
-        let started = StartOutcome::default();
-        let report = StartReport::new(&started, &later.own.watcher);
-        let later = Arc::clone(later);
-        if let Phase::Asked(target) = std::mem::replace(&mut self.phase, Phase::Starting(started)) {
-            self.later.own.watcher.helpers().run(move || {
-                if let Err(error) = later.start(target.side(), share, &report) {
-                    later.own.failures.report(error);
-                }
-            });
-        }
-        Step::Moved
+        self.progress.start(&self.later, share)
     }
 
     fn end(&self) -> Step {
@@ -174,37 +150,29 @@ impl Waiting {
 
 impl Watched for Waiting {
     fn step(&mut self) -> Step {
-        match &mut self.phase {
-            Phase::Asked(_) if self.gave_up => {
-                self.later.abandon();
-                self.end()
-            }
-            Phase::Asked(_) => self.begin(),
-            Phase::Starting(started) => match started.take() {
-                None => Step::ForDevice,
-                Some(Ok(moving)) => {
-                    self.phase = Phase::Moving(moving);
-                    Step::Moved
-                }
-                Some(Err(())) => {
-                    self.later.abandon();
-                    self.end()
-                }
-            },
-            Phase::Moving(moving) => {
+        let come_to_nothing = match self.progress.stage() {
+            Stage::Waiting if self.gave_up => true,
+            Stage::Waiting => return self.begin(),
+            Stage::Starting => return Step::ForDevice,
+            Stage::Failed => true,
+            Stage::Moving(moving) => {
                 if self.gave_up {
                     moving.give_up();
                 }
                 let step = moving.step();
-                if step == Step::Ended {
-                    return self.end();
+                if step != Step::Ended {
+                    if moving.is_copied() {
+                        self.later.release_stream();
+                    }
+                    return step;
                 }
-                if moving.is_copied() {
-                    self.later.release_stream();
-                }
-                step
+                false
             }
+        };
+        if come_to_nothing {
+            self.later.abandon();
         }
+        self.end()
     }
 
     fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
@@ -285,8 +253,8 @@ fn queue(
     };
     let own = DeferredCopy::new(site, number, groups, line.view());
     let later = Arc::new(Later { own, bytes, turn, ticket, copied: AtomicBool::new(false) });
-    let phase = Phase::Asked(site.watcher.unqueued().add(*target));
-    let waiting = Waiting { later: Arc::clone(&later), phase, gave_up: false };
+    let progress = Progress::Waiting(site.watcher.unqueued().add(*target));
+    let waiting = Waiting { later: Arc::clone(&later), progress, gave_up: false };
     site.watcher.add(Box::new(waiting), what);
     Ok(later)
 }

@@ -21,6 +21,7 @@ mod peer;
 mod shared;
 mod signals;
 mod start;
+mod starting;
 mod transfer;
 mod unqueued;
 mod watch;

@@ -25,16 +25,15 @@ use outboard_session::groups::Groups;
 use outboard_wire::limits::WINDOW;
 
 use super::account::{Class, Share, Ticket};
-use super::deferred::{DeferredCopy, ExclusiveStream, StartOutcome, StartReport};
+use super::deferred::{DeferredCopy, ExclusiveStream};
 use super::incoming::{Emptying, In, Reached};
 use super::line::Turn;
 use super::memory::ReservedOperations;
 use super::outgoing::{Filling, Out};
+use super::starting::{self, InStream, OwnStream, Progress, Stage, StartReport, StartsLater};
 use super::transfer::{CopySite, DeviceSide, Failed, LOST};
-use super::unqueued::UnqueuedSide;
 use super::watch::{CopyDescription, Moving, Step, Watched};
 use crate::io::{Half, Sink};
-use crate::objects::Handle;
 
 /// A copy to or from a peer, as the client has announced it.
 pub(crate) struct PeerCopy {
@@ -78,10 +77,8 @@ struct Watching {
 }
 
 enum Phase {
-    /// For its turn, for the peer and for memory.
-    Waiting(UnqueuedSide),
-    Starting(StartOutcome),
-    Moving(Box<dyn Moving>),
+    /// It waits for its turn, for the peer and for memory, or moves.
+    Under(Progress),
     /// All bytes have been sent: for the peer to say that they are in place.
     Settling,
 }
@@ -212,7 +209,7 @@ fn queue_whole(
     }
     let turn = turn.unwrap_or_default();
     let copy = Arc::new(Crossing { own, end, leads, half, turn, ticket: None });
-    watch(site, copy, Phase::Moving(moving), waits_to_go);
+    watch(site, copy, Progress::Moving(moving), waits_to_go);
     Ok(())
 }
 
@@ -232,14 +229,20 @@ fn queue_later(
     let turn = Some(line.queue(site).map_err(Failed::NotStarted)?);
     let own = DeferredCopy::new(site, number, groups, line.view());
     let copy = Arc::new(Crossing { own, end, leads, half, turn, ticket });
-    watch(site, copy, Phase::Waiting(site.watcher.unqueued().add(*target)), None);
+    watch(site, copy, Progress::Waiting(site.watcher.unqueued().add(*target)), None);
     Ok(())
 }
 
-fn watch(site: &CopySite<'_>, copy: Arc<Crossing>, phase: Phase, waits_to_go: Option<Arc<Out>>) {
+fn watch(
+    site: &CopySite<'_>,
+    copy: Arc<Crossing>,
+    progress: Progress,
+    waits_to_go: Option<Arc<Out>>,
+) {
     let bytes = copy.own.groups.cut().len();
     let what = CopyDescription { to_device: copy.end == End::Destination, way: "peer", bytes };
     let (told, gave_up, is_stored) = (false, false, false);
+    let phase = Phase::Under(progress);
     let watching = Watching { copy, phase, told, gave_up, is_stored, waits_to_go };
     site.watcher.add(Box::new(watching), what);
 }
@@ -269,77 +272,34 @@ impl Crossing {
             }
         }
     }
+}
 
-    /// Queues the copy in a stream of the worker's own. Called on a helper thread.
+impl StartsLater for Crossing {
+    fn own(&self) -> &DeferredCopy {
+        &self.own
+    }
+
     fn start(
         &self,
         target: &DeviceSide,
-        share: Share,
+        share: Option<Share>,
         report: &StartReport,
     ) -> Result<(), CUresult> {
         let own = &self.own;
-        own.enter()?;
         let to_device = self.end == End::Destination;
         // A copy that is larger than its staging memory moves only as its other half does, which
         // may be behind others in its stream.
-        let is_larger = own.groups.cut().len() > WINDOW as u64;
-        let exclusive =
-            is_larger.then(|| ExclusiveStream::for_copying(own.table(), &own.pool)).transpose()?;
-        let stream = match &exclusive {
-            Some(exclusive) => Handle::new(exclusive.get()),
-            None => own.shared_stream(to_device)?,
+        let stream = if own.groups.cut().len() > WINDOW as u64 {
+            OwnStream::Exclusive(ExclusiveStream::for_copying(own.table(), &own.pool)?)
+        } else {
+            OwnStream::Shared(own.shared_stream(to_device)?)
         };
-        let transfer = own.transfer(stream, Some(share))?;
-        // Bytes may move while the copy is being queued.
         match self.end {
-            End::Source => {
-                let copy = Out::new(transfer);
-                report
-                    .send(Ok(Box::new(InStream(Filling::new(Arc::clone(&copy), None), exclusive))));
-                copy.queue(target)
-            }
-            End::Destination => {
-                let copy = In::new(transfer);
-                own.bulk.set_sink(own.number, Arc::clone(&copy) as Arc<dyn Sink>);
-                let emptying = Emptying::new(Arc::clone(&copy), None, None);
-                report.send(Ok(Box::new(InStream(emptying, exclusive))));
+            End::Source => starting::copy_out(own, stream, share, target, report),
+            End::Destination => starting::copy_in(own, stream, share, target, report, || {
                 own.bulk.grant(own.number, own.groups.cut().window());
-                copy.queue(target, false)
-            }
+            }),
         }
-    }
-}
-
-/// A copy that keeps its stream.
-struct InStream<M>(M, Option<ExclusiveStream>);
-
-impl<M: Watched> Watched for InStream<M> {
-    fn step(&mut self) -> Step {
-        self.0.step()
-    }
-
-    fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.0.liveness_check()
-    }
-
-    fn give_up(&mut self) {
-        self.0.give_up();
-    }
-}
-
-impl<M: Moving> Moving for InStream<M> {
-    fn is_copied(&self) -> bool {
-        self.0.is_copied()
-    }
-
-    fn has_begun(&self) -> bool {
-        self.0.has_begun()
-    }
-
-    fn break_off(&mut self) {
-        self.0.break_off();
-        // What is queued in it passes, but nobody knows when.
-        self.1.take().into_iter().for_each(ExclusiveStream::abandon);
     }
 }
 
@@ -365,18 +325,10 @@ impl Watching {
         let share =
             ticket.as_ref().and_then(|it| it.try_reserve(own.groups.staging(), &own.watcher));
         let Some(share) = share else { return Step::ForBytes };
-        let started = StartOutcome::default();
-        let report = StartReport::new(&started, &own.watcher);
-        let copy = Arc::clone(&self.copy);
-        if let Phase::Waiting(target) = std::mem::replace(&mut self.phase, Phase::Starting(started))
-        {
-            own.watcher.helpers().run(move || {
-                if let Err(error) = copy.start(target.side(), share, &report) {
-                    copy.own.failures.report(error);
-                }
-            });
+        match &mut self.phase {
+            Phase::Under(progress) => progress.start(&self.copy, Some(share)),
+            Phase::Settling => Step::ForBytes,
         }
-        Step::Moved
     }
 
     fn end(&self) -> Step {
@@ -410,18 +362,17 @@ impl Watched for Watching {
     fn step(&mut self) -> Step {
         let copy = Arc::clone(&self.copy);
         let lost = copy.half.is_lost();
-        match &mut self.phase {
-            Phase::Waiting(_) if self.gave_up || lost || copy.is_off() => self.come_to_nothing(),
-            Phase::Waiting(_) => self.begin(),
-            Phase::Starting(started) => match started.take() {
-                None => Step::ForDevice,
-                Some(Ok(moving)) => {
-                    self.phase = Phase::Moving(moving);
-                    Step::Moved
-                }
-                Some(Err(())) => self.come_to_nothing(),
-            },
-            Phase::Moving(moving) => {
+        let progress = match &mut self.phase {
+            Phase::Settling if lost || copy.half.done().is_some() => return self.end(),
+            Phase::Settling => return Step::ForBytes,
+            Phase::Under(progress) => progress,
+        };
+        match progress.stage() {
+            Stage::Waiting if self.gave_up || lost || copy.is_off() => self.come_to_nothing(),
+            Stage::Waiting => self.begin(),
+            Stage::Starting => Step::ForDevice,
+            Stage::Failed => self.come_to_nothing(),
+            Stage::Moving(moving) => {
                 if copy.end == End::Destination && copy.half.is_cancelled() {
                     copy.own.bulk.forsake(copy.own.number);
                     moving.break_off();
@@ -451,8 +402,6 @@ impl Watched for Watching {
                     step => step,
                 }
             }
-            Phase::Settling if lost || copy.half.done().is_some() => self.end(),
-            Phase::Settling => Step::ForBytes,
         }
     }
 
