@@ -1,32 +1,26 @@
-//! The memory that this worker shares with one of another server of the machine, and the places in
-//! it.
+//! The memory that this worker shares with one of another server of the machine.
 //!
-//! A place is one copy's, or one signal's, on both servers: both know where it is before either has
-//! begun, as the client has said so to both. The other worker may write there whatever it likes, at
-//! any time. It cannot take the memory away, and this worker takes nothing from there but flags and
-//! the bytes of that copy. Sizes, places and layout come from the client.
+//! Copies and signals have [places](super::place) in it. The other worker may write there whatever
+//! it likes, at any time. It cannot take the memory away, and this worker takes nothing from there
+//! but flags and the bytes of copies. Sizes, places and layout come from the client.
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
 use outboard_driver::Table;
-use outboard_session::groups::{AREA, AREA_FLAGS, BLOCK, BROKE_OFF, FLAGS, Flag, Groups};
+use outboard_session::groups::BLOCK;
 use outboard_transport::segment::Segment;
-use outboard_wire::notice::{FreePlaces, PLACES_FREE};
+use outboard_wire::notice::FreePlaces;
 use outboard_wire::{ContextId, DevicePtr};
 use parking_lot::Mutex;
 
 use super::blocks::KnownBlocks;
-use super::memory::View;
 use super::transfer::CopySite;
 use crate::helpers::Helpers;
-use crate::io::Replier;
 use crate::objects::Handle;
 
 /// The client is told of free places when they have so many bytes.
-const WORTH_TELLING: usize = 4 << 20;
+pub(super) const WORTH_TELLING: usize = 4 << 20;
 
 /// The area of a link.
 pub(crate) struct Area {
@@ -66,9 +60,23 @@ impl Area {
         self.blocks.forget(ctx);
     }
 
+    /// Where a byte of it is.
+    pub(super) fn address(&self, at: usize) -> *mut u8 {
+        debug_assert!(at < self.segment.bytes());
+        // SAFETY: within the segment: those who ask have a place there.
+        unsafe { self.segment.as_ptr().add(at) }
+    }
+
+    /// By which address the device knows a byte of it. The context of the site is current.
+    pub(super) fn device(&self, site: &CopySite<'_>, at: usize) -> Result<DevicePtr, CUresult> {
+        let context = (site.ctx, Handle::new(site.context));
+        let block = self.blocks.device(site.table, &self.segment, context, at / BLOCK)?;
+        Ok(block.offset((at % BLOCK) as u64))
+    }
+
     /// Nobody uses a place any more, with so many bytes. What the client is to be told, if it is
     /// worth while.
-    fn is_free(&self, flags: usize, bytes: usize) -> Option<FreePlaces> {
+    pub(super) fn is_free(&self, flags: usize, bytes: usize) -> Option<FreePlaces> {
         let mut free = self.free.lock();
         free.places.push(flags as u64);
         free.bytes += bytes;
@@ -94,239 +102,5 @@ impl Drop for Area {
                 std::mem::forget(segment);
             }
         });
-    }
-}
-
-/// Where a copy or a signal has its flags, and a copy its slots.
-pub(crate) struct Place {
-    area: Arc<Area>,
-    flags: usize,
-    slots: usize,
-    groups: Groups,
-    /// Bytes of the slots; a signal has none.
-    bytes: usize,
-}
-
-/// Where the client says that a place is, in the memory that a peer shares.
-#[derive(Clone, Copy)]
-pub(crate) struct At {
-    pub(crate) flags: u64,
-    /// None for a signal.
-    pub(crate) slots: Option<u64>,
-}
-
-impl Place {
-    /// The place for a copy of these groups, or for a signal. `None` if no client gives such a
-    /// place out.
-    pub(crate) fn new(area: &Arc<Area>, at: At, groups: Groups) -> Option<Place> {
-        let flags = usize::try_from(at.flags).ok()?;
-        let slots = at.slots.map_or(Some(0), |slots| usize::try_from(slots).ok())?;
-        let bytes = at.slots.map_or(0, |_| groups.staging());
-        let has_flags = groups.fit() && groups.count() > 0 && flags.is_multiple_of(FLAGS);
-        if !has_flags || !(FLAGS..AREA_FLAGS).contains(&flags) {
-            return None;
-        }
-        let has_slots = slots >= AREA_FLAGS
-            && slots.is_multiple_of(FLAGS)
-            && slots / BLOCK < AREA / BLOCK
-            && bytes <= BLOCK - slots % BLOCK;
-        if at.slots.is_some() && !has_slots {
-            return None;
-        }
-        Some(Place { area: Arc::clone(area), flags, slots, groups, bytes })
-    }
-
-    pub(super) fn groups(&self) -> Groups {
-        self.groups
-    }
-
-    /// Its address here, and on the device of a copy. The context is current.
-    pub(super) fn view(&self, site: &CopySite<'_>) -> Result<View, CUresult> {
-        let Area { blocks, segment, .. } = &*self.area;
-        let context = (site.ctx, Handle::new(site.context));
-        let block = |at: usize| blocks.device(site.table, segment, context, at / BLOCK);
-        // A copy names its slots by their addresses here.
-        block(self.slots)?;
-        Ok(self.view_from(block(self.flags)?.offset((self.flags % BLOCK) as u64)))
-    }
-
-    fn view_from(&self, device: DevicePtr) -> View {
-        let memory = self.area.segment.as_ptr();
-        // SAFETY: flags and slots lie within the segment, as was checked when this was made, and
-        // whoever uses the view keeps the place.
-        unsafe {
-            View::apart((memory.add(self.flags), device), (memory.add(self.slots), self.bytes))
-        }
-    }
-
-    fn has_flag(&self, flag: Flag) -> bool {
-        let view = self.view_from(DevicePtr::NULL);
-        view.flag(self.groups.flag(flag)).load(Ordering::Acquire) != 0
-    }
-
-    fn write(&self, flag: Flag, value: u32) {
-        let view = self.view_from(DevicePtr::NULL);
-        view.flag(self.groups.flag(flag)).store(value, Ordering::Release);
-    }
-
-    /// Whether this or the other worker has broken it off.
-    pub(super) fn has_failed(&self) -> bool {
-        self.has_flag(Flag::Failed)
-    }
-
-    /// Whether the half that leads has begun, as far as its flags say.
-    pub(super) fn has_begun(&self) -> bool {
-        self.has_flag(Flag::Reached) || self.has_flag(Flag::Full(0))
-    }
-
-    /// Nothing comes of the copy or signal: the other worker is to see it, too.
-    pub(super) fn fail(&self) {
-        self.write(Flag::Failed, BROKE_OFF);
-    }
-
-    /// The flags for which the device waits here that has the destination, or the source.
-    pub(super) fn waited_for(&self, to_device: bool) -> Range<usize> {
-        if to_device {
-            self.groups.flag(Flag::Full(0))..self.groups.flag(Flag::Free(0))
-        } else {
-            self.groups.flag(Flag::Free(0))..self.groups.flag(Flag::Reached) + 1
-        }
-    }
-
-    /// Lets this worker's device pass what it waits for here. The other one may undo it: call this
-    /// until nothing waits.
-    pub(super) fn release(&self, to_device: bool) {
-        let view = self.view_from(DevicePtr::NULL);
-        for flag in self.waited_for(to_device) {
-            view.flag(flag).store(i32::MAX as u32, Ordering::Release);
-        }
-    }
-
-    /// This worker does not use it any more. The second one to say so leaves it as a new one, and
-    /// tells the client.
-    pub(super) fn end(self, replier: &Replier) {
-        if let Some(free) = self.leave() {
-            // A client that has gone needs no word of it.
-            let _ = replier.notice(PLACES_FREE, |writer| writer.put(&free));
-        }
-    }
-
-    fn leave(self) -> Option<FreePlaces> {
-        let view = self.view_from(DevicePtr::NULL);
-        let ended = view.flag(self.groups.flag(Flag::Ended));
-        if ended.fetch_add(1, Ordering::AcqRel) == 0 {
-            return None;
-        }
-        for flag in 0..=self.groups.flag(Flag::Ended) {
-            view.flag(flag).store(0, Ordering::Release);
-        }
-        self.area.is_free(self.flags, FLAGS + self.bytes)
-    }
-
-    /// What a signal stands for has happened, or never will; no device says so.
-    pub(crate) fn tell(self, well: bool, replier: &Replier) {
-        if well {
-            self.write(Flag::Reached, 1);
-        } else {
-            self.fail();
-        }
-        self.end(replier);
-    }
-
-    /// The same without a device that has ever used it: nothing comes of the copy or signal.
-    pub(crate) fn abandon(self, replier: &Replier) {
-        self.fail();
-        self.end(replier);
-    }
-
-    /// The device may go on to use it: it stays for good.
-    pub(super) fn leak(self) {
-        std::mem::forget(self.area);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use outboard_session::chunks::Cut;
-
-    use super::*;
-    use crate::recorded::{calls, table};
-
-    fn area() -> Arc<Area> {
-        let segment = Arc::new(Segment::create("test", AREA).unwrap());
-        Arc::new(Area::new(7, &segment, table(), &Helpers::new()))
-    }
-
-    fn groups(bytes: u64) -> Groups {
-        Groups::passing(Cut::new(bytes, 1 << 20).unwrap())
-    }
-
-    const LARGE: u64 = 256 << 20;
-
-    fn place(area: &Arc<Area>, flags: usize, slots: usize, bytes: u64) -> Option<Place> {
-        let at = At { flags: flags as u64, slots: Some(slots as u64) };
-        Place::new(area, at, groups(bytes))
-    }
-
-    #[test]
-    fn places_lie_within_the_area() {
-        let area = area();
-        let there = |flags, slots, bytes| place(&area, flags, slots, bytes).is_some();
-        assert!(there(FLAGS, BLOCK, LARGE) && there(AREA_FLAGS - FLAGS, AREA - (16 << 20), LARGE));
-        assert!(there(FLAGS, AREA - (1 << 20), 1 << 20));
-        for flags in [0, 8, FLAGS + 4, AREA_FLAGS, AREA, usize::MAX & !4095] {
-            assert!(!there(flags, BLOCK, 1 << 20), "{flags:#x}");
-        }
-        for slots in [0, FLAGS, BLOCK + 8, 2 * BLOCK - (16 << 20) + FLAGS, AREA, usize::MAX & !4095]
-        {
-            assert!(!there(FLAGS, slots, LARGE), "{slots:#x}");
-        }
-        let signal = At { flags: FLAGS as u64, slots: None };
-        assert!(Place::new(&area, signal, groups(1)).is_some());
-        assert!(Place::new(&area, At { flags: u64::MAX, ..signal }, groups(1)).is_none());
-        // Nobody was to touch a page of it.
-        drop(area);
-        assert!(calls().is_empty(), "the device knows nothing of it");
-    }
-
-    #[test]
-    fn the_second_worker_to_leave_a_place_clears_it_and_tells() {
-        let area = area();
-        let both = || [(), ()].map(|()| place(&area, FLAGS, BLOCK, LARGE).unwrap());
-        let [here, there] = both();
-        here.write(Flag::Full(1), 3);
-        here.fail();
-        assert!(there.has_failed() && !there.has_begun());
-        here.release(true);
-        let flag = |flag| there.has_flag(flag);
-        assert!(flag(Flag::Full(0)) && flag(Flag::Full(3)) && !flag(Flag::Free(0)));
-        there.release(false);
-        assert!(there.has_flag(Flag::Free(3)) && there.has_begun());
-        assert_eq!(here.leave(), None);
-        assert!(there.has_failed(), "the other one may look");
-        assert_eq!(there.leave(), Some(FreePlaces { link: 7, places: vec![FLAGS as u64] }));
-        let [here, there] = both();
-        let view = here.view_from(DevicePtr::NULL);
-        let left = (0..FLAGS / 4).filter(|flag| view.flag(*flag).load(Ordering::Relaxed) != 0);
-        assert_eq!(left.count(), 0);
-        drop((here, there));
-    }
-
-    #[test]
-    fn small_places_are_told_of_together() {
-        let area = area();
-        let signal = |number: usize| {
-            let at = At { flags: (number * FLAGS) as u64, slots: None };
-            Place::new(&area, at, groups(1)).unwrap()
-        };
-        let mut told = Vec::new();
-        for number in 1..=WORTH_TELLING / FLAGS - 1 {
-            assert_eq!(signal(number).leave(), None);
-            told.extend(signal(number).leave());
-        }
-        assert!(told.is_empty());
-        let copy = || place(&area, AREA_FLAGS - FLAGS, BLOCK, 1).unwrap();
-        assert_eq!(copy().leave(), None);
-        assert_eq!(copy().leave().unwrap().places.len(), WORTH_TELLING / FLAGS);
     }
 }

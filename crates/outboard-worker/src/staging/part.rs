@@ -7,20 +7,15 @@
 //! worker lets its device pass whatever is queued.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
 use parking_lot::Mutex;
 
-use super::area::Place;
 use super::deferred::{DeferredCopy, ExclusiveStream};
-use super::line::Turn;
-use super::memory::{Piece, ReservedOperations};
-use super::transfer::{CopySite, DeviceSide, LOST, Queue};
-use super::watch::{CopyDescription, Step, Watched};
-use crate::io::Half;
+use super::memory::Piece;
+use super::place::Place;
+use super::transfer::{CopySite, DeviceSide, Queue};
 use crate::memops::{self, Operation};
 use crate::objects::Handle;
 
@@ -30,9 +25,6 @@ const BEGUN: usize = 0;
 const COPIED: usize = 1;
 const PASSED: usize = 2;
 
-/// How long flags that this process sets may take to let the device pass, before the device itself
-/// is asked to set them: a hostile peer may have put other pages in their place.
-const PASSES_WITHIN: Duration = Duration::from_secs(1);
 /// Operations that the driver takes at once.
 const AT_ONCE: usize = 128;
 
@@ -133,7 +125,7 @@ impl Part {
 
     /// Queues it in a stream of its own, for a program's stream that stands still. Called on a
     /// helper thread.
-    fn start(&self, target: &DeviceSide) -> Result<(), CUresult> {
+    pub(super) fn start(&self, target: &DeviceSide) -> Result<(), CUresult> {
         let begun = self.own.enter().and_then(|()| {
             let exclusive = ExclusiveStream::for_copying(self.own.table(), &self.own.pool)?;
             let stream = Handle::new(exclusive.get());
@@ -155,219 +147,54 @@ impl Part {
         self.marks.flag(mark).load(Ordering::Acquire) != 0
     }
 
+    /// Whether the device has begun with the copy.
+    pub(super) fn has_begun(&self) -> bool {
+        self.is_set(BEGUN)
+    }
+
+    /// Whether nothing comes of it.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// Nothing is to come of it; whether that is new.
+    pub(super) fn break_off(&self) -> bool {
+        !self.broken.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether nobody will know when the device has passed it.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Acquire)
+    }
+
+    /// The device may go on to use what it has: that stays for good.
+    pub(super) fn leak(&self) {
+        self.marks.leak();
+        self.exclusive.lock().take().into_iter().for_each(ExclusiveStream::abandon);
+    }
+
+    /// Whether what is at the destination can be kept.
+    pub(super) fn can_keep(&self) -> bool {
+        self.queue.has_all_slots()
+    }
+
+    /// Keeps what is at the destination. Called on a helper thread.
+    pub(super) fn keep_what_is_there(&self, target: &DeviceSide) -> Result<(), CUresult> {
+        self.queue.keep_what_is_there(target, &self.own.pool)
+    }
+
     /// Whether the device will not touch the place any more.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.is_set(COPIED) && (!self.keeps_busy || self.is_set(PASSED))
     }
 
     /// Has the device set the flags for which it may wait. Called on a helper thread.
-    fn release_by_device(&self, flags: Range<usize>) -> Result<(), CUresult> {
+    pub(super) fn release_by_device(&self, flags: Range<usize>) -> Result<(), CUresult> {
         self.own.enter()?;
         let stream = self.own.shared_stream(false)?;
         let all: Vec<Operation> = flags
             .map(|flag| Operation::Write(self.queue.view.device_flag(flag), i32::MAX as u32))
             .collect();
         all.chunks(AT_ONCE).try_for_each(|some| memops::queue(self.own.table(), stream.get(), some))
-    }
-}
-
-/// A part that is looked after.
-pub(super) struct Watching {
-    pub(super) part: Arc<Part>,
-    /// `None` once it has ended.
-    pub(super) place: Option<Place>,
-    /// What the peer says of it, where that matters.
-    pub(super) half: Option<Arc<Half>>,
-    /// Whether the program is told if nothing comes of it.
-    pub(super) reports: bool,
-    /// What the program's stream stands still for, of one that starts later.
-    pub(super) turn: Option<Turn>,
-    /// Of one that has not been started.
-    pub(super) to_start: Option<ToStart>,
-    pub(super) held: Option<ReservedOperations>,
-    /// Where the bytes belong, if they belong here.
-    pub(super) destination: Option<DeviceSide>,
-    /// Whether what is there has been kept, once that is being seen to.
-    kept: Option<Arc<AtomicBool>>,
-    gave_up: bool,
-    /// Whether nothing comes of it because of the peer or the link.
-    lost: bool,
-    /// When it was broken off, or the device was last asked to let pass what is queued.
-    released: Option<Instant>,
-}
-
-/// A part that waits to be started.
-pub(super) struct ToStart {
-    pub(super) target: DeviceSide,
-    /// Whether its own stream has to come to it, rather than the other half's.
-    pub(super) at_its_turn: bool,
-}
-
-impl Watching {
-    pub(super) fn new(part: Arc<Part>, place: Place) -> Watching {
-        Watching {
-            part,
-            place: Some(place),
-            half: None,
-            reports: false,
-            turn: None,
-            to_start: None,
-            held: None,
-            destination: None,
-            kept: None,
-            gave_up: false,
-            lost: false,
-            released: None,
-        }
-    }
-
-    /// What was to be queued for it has not been, or not all: lets pass what is there.
-    pub(super) fn abandon(&mut self) {
-        self.part.broken.store(true, Ordering::Release);
-    }
-
-    /// Looks after it until it has ended.
-    pub(super) fn watch(self, site: &CopySite<'_>, what: CopyDescription) {
-        site.watcher.add(Box::new(self), what);
-    }
-
-    /// Whether the peer says that nothing comes of it, or can say nothing any more.
-    fn is_off(&self) -> bool {
-        let gone = |half: &Half| {
-            half.is_lost()
-                || half.is_cancelled()
-                || half.done() == Some(false)
-                || half.reached() == Some(false)
-        };
-        self.half.as_ref().is_some_and(|half| gone(half))
-    }
-
-    /// The bytes will not come: whether what is where they belong is kept as far as it can be. If
-    /// not yet, it is being seen to.
-    fn keeps_what_is_there(&mut self) -> bool {
-        let Some(target) = self.destination.filter(|_| self.part.queue.has_all_slots()) else {
-            return true;
-        };
-        if let Some(kept) = &self.kept {
-            return kept.load(Ordering::Acquire);
-        }
-        // Work before it may still write what is there.
-        if self.part.is_set(BEGUN) {
-            let (part, kept) = (Arc::clone(&self.part), Arc::new(AtomicBool::new(false)));
-            self.kept = Some(Arc::clone(&kept));
-            self.part.own.watcher.helpers().run(move || {
-                // If it fails, the context has failed.
-                let _ = part.queue.keep_what_is_there(&target, &part.own.pool);
-                kept.store(true, Ordering::Release);
-                part.own.watcher.nudge();
-            });
-        }
-        false
-    }
-
-    /// Lets the device pass what is queued.
-    fn break_off(&mut self, place: &Place) {
-        place.fail();
-        if !self.gave_up && !self.keeps_what_is_there() {
-            return;
-        }
-        let to_device = self.destination.is_some();
-        place.release(to_device);
-        let now = Instant::now();
-        if self.released.get_or_insert(now).elapsed() < PASSES_WITHIN {
-            return;
-        }
-        self.released = Some(now);
-        let (part, flags) = (Arc::clone(&self.part), place.waited_for(to_device));
-        self.part.own.watcher.helpers().run(move || {
-            // If that fails, the context has failed.
-            let _ = part.release_by_device(flags);
-        });
-    }
-
-    /// Starts it if it is its turn.
-    fn begin(&mut self, place: &Place) -> Step {
-        let Some(ToStart { at_its_turn, .. }) = self.to_start else { return Step::ForDevice };
-        let comes = match &self.turn {
-            Some(turn) if at_its_turn => turn.is_reached(),
-            _ => place.has_begun(),
-        };
-        if !comes {
-            return Step::ForDevice;
-        }
-        if let Some(ToStart { target, .. }) = self.to_start.take() {
-            let part = Arc::clone(&self.part);
-            self.part.own.watcher.helpers().run(move || {
-                if let Err(error) = part.start(&target) {
-                    part.own.failures.report(error);
-                }
-            });
-        }
-        Step::Moved
-    }
-
-    fn end(&mut self, place: Place, is_safe: bool) -> Step {
-        let DeferredCopy { number, bulk, failures, .. } = &self.part.own;
-        if self.reports && self.lost {
-            failures.report(LOST);
-        }
-        bulk.end(*number);
-        if let Some(turn) = &self.turn {
-            turn.end();
-        }
-        if is_safe {
-            place.end(&failures.replier);
-        } else {
-            self.part.marks.leak();
-            self.part.exclusive.lock().take().into_iter().for_each(ExclusiveStream::abandon);
-            place.leak();
-        }
-        self.held = None;
-        Step::Ended
-    }
-
-    fn step_in(&mut self, place: Place) -> Step {
-        let part = Arc::clone(&self.part);
-        // In this order: the peer says that nothing comes of it before it lets the device pass.
-        let is_over = part.is_over();
-        let is_off = place.has_failed() || !is_over && self.is_off();
-        if is_off && !part.broken.swap(true, Ordering::AcqRel) {
-            self.lost = true;
-        }
-        let broken = part.broken.load(Ordering::Acquire) || self.gave_up;
-        if broken && self.to_start.is_some() {
-            // The device has nothing of it.
-            place.fail();
-            return self.end(place, true);
-        }
-        if is_over {
-            return self.end(place, true);
-        }
-        if broken {
-            self.break_off(&place);
-        }
-        if self.gave_up || part.stuck.load(Ordering::Acquire) {
-            return self.end(place, false);
-        }
-        let step = self.begin(&place);
-        self.place = Some(place);
-        step
-    }
-}
-
-impl Watched for Watching {
-    fn step(&mut self) -> Step {
-        match self.place.take() {
-            Some(place) => self.step_in(place),
-            None => Step::Ended,
-        }
-    }
-
-    fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.part.own.liveness_check()
-    }
-
-    fn give_up(&mut self) {
-        self.gave_up = true;
     }
 }

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use outboard_abi::CUresult;
 use outboard_session::groups::{Flag, Groups};
 
-use super::area::Place;
 use super::deferred::ExclusiveStream;
 use super::memory::ReservedOperations;
-use super::part::{Part, ToStart, Watching, Work};
+use super::part::{Part, Work};
 use super::peer::{MAX_OPERATIONS_AHEAD, PeerCopy};
+use super::place::Place;
 use super::transfer::{CopySite, DeviceSide};
 use super::watch::CopyDescription;
+use super::watching::{ToStart, Watching};
 
 /// How such a copy is divided, on both servers alike.
 pub(crate) fn groups(copy: &PeerCopy) -> Groups {

@@ -13,12 +13,13 @@ use outboard_session::groups::{Flag, Groups};
 use outboard_wire::DevicePtr;
 use outboard_wire::limits::CHUNK_BYTES;
 
-use super::area::Place;
 use super::deferred::ExclusiveStream;
 use super::memory::{Piece, Pool};
-use super::part::{Part, Watching};
+use super::part::Part;
+use super::place::Place;
 use super::transfer::{CopySite, DeviceSide, FailureReporter, LOST, Queue, liveness_check};
 use super::watch::{CopyDescription, Step, Watched};
+use super::watching::Watching;
 use crate::io::{Bulk, Half};
 use crate::memops::{self, Operation};
 use crate::objects::Handle;

@@ -1,4 +1,4 @@
-//! Copies that start later, in a stream of the worker's own: from their turn until their bytes move.
+//! Copies that start later, in a stream of the worker's own: from their turn until bytes move.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::objects::Handle;
 pub(super) trait StartsLater: Send + Sync + 'static {
     fn own(&self) -> &DeferredCopy;
 
-    /// Queues it in a stream of the worker's own. Called on a helper thread, with the copy's context
-    /// current.
+    /// Queues it in a stream of the worker's own. Called on a helper thread, with the copy's
+    /// context current.
     fn start(
         &self,
         target: &DeviceSide,
