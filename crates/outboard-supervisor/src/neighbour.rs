@@ -1,8 +1,9 @@
 //! Other servers of this machine, by their Unix sockets: workers that meet there share memory.
 //!
-//! A client says where the other server's socket is. So a server connects only to sockets that lie
-//! where servers have theirs, in a folder that nobody but their owner can write to, and that are
-//! its own user's, or root's.
+//! A client says where the other server's socket is, and its session's worker gets the connection.
+//! So a server connects only to sockets with names that servers give theirs, where servers have
+//! them, in a folder that nobody but their owner can write to, and that are its own user's, or
+//! root's. Sockets for administrators are in the same folder, and have other names.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -48,6 +49,10 @@ fn check<'a>(
     if !trusted(user) {
         return Err(format!("{shown} is the socket of another user"));
     }
+    let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock"));
+    if !name.is_some_and(|name| name.parse::<u16>().is_ok()) {
+        return Err(format!("{shown} is not named as servers name their sockets, PORT.sock"));
+    }
     let folder = path.parent().filter(|folder| folders.any(|other| other == *folder));
     let folder =
         folder.ok_or_else(|| format!("{shown} is not where servers have their sockets"))?;
@@ -83,8 +88,10 @@ mod tests {
         let (own, theirs) = (at(&folder.join("1.sock")), folder.join("2.sock"));
         let _listener = UnixListener::bind(&theirs).unwrap();
         let _hidden = UnixListener::bind(inner.join("2.sock")).unwrap();
-        std::fs::write(folder.join("file"), "").unwrap();
-        symlink(&theirs, folder.join("link")).unwrap();
+        let [_admin, _other] =
+            ["2.admin.sock", "socket"].map(|name| UnixListener::bind(folder.join(name)).unwrap());
+        std::fs::write(folder.join("4.sock"), "").unwrap();
+        symlink(&theirs, folder.join("5.sock")).unwrap();
         let reach = async |own: Option<&Local>, server: Local| connect(own, &server).await;
         let refused = async |own: Option<&Local>, server: Local, why: &str| {
             let said = reach(own, server).await.unwrap_err();
@@ -98,8 +105,11 @@ mod tests {
         refused(Some(&own), Local { user: user + 1, ..at(&theirs) }, "another user").await;
         refused(Some(&own), at(&inner.join("2.sock")), "not where servers").await;
         refused(Some(&own), at(&folder.join("inner/../2.sock")), "not where servers").await;
-        refused(Some(&own), at(Path::new("/")), "not where servers").await;
-        for other in ["file", "link"] {
+        for other in ["2.admin.sock", "socket", "x.sock", ".sock", "99999.sock", ".."] {
+            refused(Some(&own), at(&folder.join(other)), "not named as servers").await;
+        }
+        refused(Some(&own), at(Path::new("/")), "not named as servers").await;
+        for other in ["4.sock", "5.sock"] {
             refused(Some(&own), at(&folder.join(other)), "not the server's socket").await;
         }
         refused(Some(&own), at(&folder.join("3.sock")), "cannot be reached").await;
