@@ -57,7 +57,8 @@ pub(crate) fn pass(
         Ahead::Not => {
             let line = site.pool.line(site);
             let queued = line.and_then(|line| line.queue(site)).map(|own| turn = Some(own));
-            to_start = Some(ToStart { target: *target, at_its_turn: leads });
+            let target = site.watcher.unqueued().add(*target);
+            to_start = Some(ToStart { target, at_its_turn: leads });
             queued
         }
     };

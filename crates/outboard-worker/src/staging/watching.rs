@@ -11,6 +11,7 @@ use super::memory::ReservedOperations;
 use super::part::Part;
 use super::place::Place;
 use super::transfer::{CopySite, DeviceSide, LOST};
+use super::unqueued::UnqueuedSide;
 use super::watch::{CopyDescription, Step, Watched};
 use crate::io::Half;
 
@@ -45,7 +46,7 @@ pub(super) struct Watching {
 
 /// A part that waits to be started.
 pub(super) struct ToStart {
-    pub(super) target: DeviceSide,
+    pub(super) target: UnqueuedSide,
     /// Whether its own stream has to come to it, rather than the other half's.
     pub(super) at_its_turn: bool,
 }
@@ -134,9 +135,9 @@ impl Watching {
 
     /// Starts it if it is its turn.
     fn begin(&mut self, place: &Place) -> Step {
-        let Some(ToStart { at_its_turn, .. }) = self.to_start else { return Step::ForDevice };
+        let Some(ToStart { at_its_turn, .. }) = &self.to_start else { return Step::ForDevice };
         let comes = match &self.turn {
-            Some(turn) if at_its_turn => turn.is_reached(),
+            Some(turn) if *at_its_turn => turn.is_reached(),
             _ => place.has_begun(),
         };
         if !comes {
@@ -145,7 +146,7 @@ impl Watching {
         if let Some(ToStart { target, .. }) = self.to_start.take() {
             let part = Arc::clone(&self.part);
             self.part.own.watcher.helpers().run(move || {
-                if let Err(error) = part.start(&target) {
+                if let Err(error) = part.start(target.side()) {
                     part.own.failures.report(error);
                 }
             });
