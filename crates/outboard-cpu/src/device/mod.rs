@@ -302,6 +302,7 @@ mod tests {
             memory: 1 << 30,
             compile_time: outboard_simt::EngineConfig::COMPILE_TIME,
             most_queued: 1 << 10,
+            divides: true,
             version: 13000,
             log: false,
         };
