@@ -38,14 +38,31 @@ fn number(value: u64) -> i64 {
 
 /// The metrics as the pool stands.
 pub(crate) fn text(view: &PoolView, now: Timestamp) -> String {
-    let mut registry = Registry::with_prefix("outboard_pool");
+    let mut registry = registry(true);
     of_servers(view, &mut registry);
     of_queue(view, now, &mut registry);
     of_devices(view, &mut registry);
     of_owners(view, &mut registry);
+    encoded(&registry)
+}
+
+/// The metrics of a broker that knows nothing of the pool, since another one leads.
+pub(crate) fn of_one_that_stands_by() -> String {
+    encoded(&registry(false))
+}
+
+fn registry(leads: bool) -> Registry {
+    let mut registry = Registry::with_prefix("outboard_pool");
+    let gauge = Gauge::<i64>::default();
+    gauge.set(i64::from(leads));
+    registry.register("broker_leads", "Whether this broker leads the pool", gauge);
+    registry
+}
+
+fn encoded(registry: &Registry) -> String {
     let mut text = String::new();
     // A string takes everything that is written to it.
-    let _ = text::encode(&mut text, &registry);
+    let _ = text::encode(&mut text, registry);
     text
 }
 
@@ -220,6 +237,7 @@ mod tests {
         let now = Timestamp::now();
         let text = text(&view(now), now);
         for line in [
+            "outboard_pool_broker_leads 1",
             "outboard_pool_server_silent{server=\"gpu1\"} 1",
             "outboard_pool_server_silent{server=\"gpu2\"} 0",
             "outboard_pool_server_owes{server=\"gpu2\"} 1",

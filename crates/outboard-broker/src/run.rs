@@ -1,10 +1,11 @@
 //! The broker as a process.
 
-use crate::desk::{Desk, Rules};
+use crate::desk::Rules;
+use crate::front::Front;
 use crate::http::{Listener, Security};
-use crate::service::{RELEASE, Service};
-use crate::store::{Keeper, Store, StoreError, signing_key};
-use jiff::Timestamp;
+use crate::lead::Lead;
+use crate::quotas::{self, QuotasError};
+use crate::store::{Cluster, FileStore, StoreError};
 use outboard_auth::AuthError;
 use outboard_auth::tokens::{self, Known};
 use sd_notify::NotifyState;
@@ -21,14 +22,39 @@ use tokio::task::LocalSet;
 pub struct Config {
     /// The address, `HOST:PORT`.
     pub listen: String,
-    /// The folder with the file of leases, the keys, the certificate and the tokens.
+    /// The folder with the keys, the certificate and the tokens; and with the file of leases,
+    /// unless these are in an etcd.
     pub state: PathBuf,
+    /// The etcd in which several brokers keep leases, if so.
+    pub shared: Option<Shared>,
     /// By what callers know the broker, and it knows them.
     pub security: Security,
     /// How it decides.
     pub rules: Rules,
+    /// What owners and groups may have; read again on SIGHUP.
+    pub quotas: Option<PathBuf>,
     /// Whether everybody may see what names nobody.
     pub open_view: bool,
+}
+
+/// What several brokers of a pool have in common.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Where they keep leases.
+    pub cluster: Cluster,
+    /// Where people reach this broker, `https://HOST:PORT`; without it where it listens.
+    pub url: Option<String>,
+}
+
+impl Config {
+    /// The rules, with what the file of quotas says by now.
+    pub(crate) fn rules(&self) -> Result<Rules, QuotasError> {
+        let mut rules = self.rules.clone();
+        if let Some(path) = &self.quotas {
+            quotas::read(path, &mut rules)?;
+        }
+        Ok(rules)
+    }
 }
 
 /// Why there is no broker.
@@ -45,6 +71,9 @@ pub enum BrokerError {
     /// Tokens or certificates are not as they should be.
     #[error(transparent)]
     Auth(#[from] AuthError),
+    /// Quotas are not as they should be.
+    #[error(transparent)]
+    Quotas(#[from] QuotasError),
     /// What is kept is not as it should be, or cannot be kept any more.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -67,11 +96,14 @@ async fn serve(config: &Config) -> Result<(), BrokerError> {
     raise_limit();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     let state = &config.state;
     // The file comes first: of two brokers, the second changes nothing.
-    let store = Store::open(state)?;
+    let file = match &config.shared {
+        Some(_) => None,
+        None => Some(FileStore::open(state)?),
+    };
     let listener = Listener::open(&config.listen, &config.security, state).await?;
-    let key = signing_key(state)?;
     let known = Known::open(state);
     if let Some(problem) = known.problem() {
         return Err(AuthError::file("the tokens", tokens::file(state), problem).into());
@@ -82,29 +114,32 @@ async fn serve(config: &Config) -> Result<(), BrokerError> {
              them, also while the broker runs"
         );
     }
-    let memory = store.memory()?;
-    let (leases, servers) = (memory.leases.len(), memory.servers.len());
-    let desk = Desk::new(config.rules.clone(), memory, Timestamp::now());
-    let (keeper, failed) = Keeper::start(store)?;
     let (address, fingerprint) = (listener.address, listener.fingerprint);
-    tracing::info!(key = %key.public().to_text(), "leases are signed");
-    let service = Rc::new(Service::new(desk, keeper, key, known).with_open_view(config.open_view));
-    tell_ready(address);
-    tracing::info!(%address, %fingerprint, policy = %config.rules.policy, leases, servers, version = RELEASE, "brokering");
+    let front = Rc::new(Front::new(known));
+    let lead = Lead::new(config, Rc::clone(&front), address, fingerprint)?;
+    let leading = async {
+        match (file, &config.shared) {
+            (None, Some(shared)) => lead.in_turns(shared).await,
+            (Some(file), _) => lead.alone(file).await,
+            (None, None) => Ok(()),
+        }
+    };
+    let mut outcome = Ok(());
     let reason = tokio::select! {
-        () = listener.serve(Rc::clone(&service)) => "the address is closed",
-        () = service.keep_going() => "changes cannot be kept",
+        () = listener.serve(Rc::clone(&front)) => "the address is closed",
+        led = leading => {
+            outcome = led;
+            "changes cannot be kept"
+        }
         () = watchdog() => "the watchdog has ended",
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
+        () = async { while hangup.recv().await.is_some() { lead.reload(); } } => "SIGHUP",
     };
     tracing::info!(reason, "stopping");
     tell(&[NotifyState::Stopping]);
-    service.finish().await;
-    match failed.wait().await {
-        Some(error) => Err(error.into()),
-        None => Ok(()),
-    }
+    front.finish().await;
+    outcome
 }
 
 fn tell(states: &[NotifyState<'_>]) {
@@ -113,8 +148,9 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-fn tell_ready(address: SocketAddr) {
-    tell(&[NotifyState::Ready, NotifyState::Status(&format!("brokering at {address}"))]);
+/// Says that the broker can be asked, and what it does.
+pub(crate) fn tell_ready(does: &str, address: SocketAddr) {
+    tell(&[NotifyState::Ready, NotifyState::Status(&format!("{does} at {address}"))]);
 }
 
 /// Repeats that the broker is alive, if systemd watches it.

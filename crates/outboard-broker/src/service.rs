@@ -1,9 +1,10 @@
-//! The desk with its disk and its key: nobody hears of a lease before it is kept.
+//! The desk with its store and its keys: nobody hears of a lease before it is kept.
 
-use crate::desk::{Aimed, BEAT_MS, Desk, Kind, No, Outcome, Stands};
+use crate::desk::{Aimed, BEAT_MS, Change, Desk, Kind, No, Outcome, Rules, Stands};
 use crate::open::OpenView;
 use crate::roles::Caller;
-use crate::store::Keeper;
+use crate::signers::Signers;
+use crate::store::{Keeper, StoreError};
 use hyper::body::Bytes;
 use jiff::Timestamp;
 use outboard_auth::tokens::Known;
@@ -12,7 +13,7 @@ use outboard_pool::api::{
 };
 use outboard_pool::lease::{Lease, SigningKey, sign};
 use outboard_pool::words::{LeaseNumber, Purpose};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -35,8 +36,10 @@ const FRONT: usize = 32;
 pub(crate) struct Service {
     desk: RefCell<Desk>,
     keeper: Keeper,
-    key: SigningKey,
-    tokens: Known,
+    signers: RefCell<Signers>,
+    /// Whether the keys are to be kept.
+    has_other_keys: Cell<bool>,
+    tokens: Rc<Known>,
     /// What everybody may see, if so.
     open: Option<OpenView>,
     waiting: RefCell<BTreeMap<u64, Rc<Notify>>>,
@@ -44,13 +47,14 @@ pub(crate) struct Service {
 
 /// Changes cannot be kept: the broker is about to end.
 fn not_kept() -> No {
-    No::new(Kind::Busy, "the broker cannot write to its disk; ask again when it is back")
+    No::new(Kind::Away, "the broker cannot keep what it decides; ask again in a few seconds")
 }
 
 impl Service {
-    pub(crate) fn new(desk: Desk, keeper: Keeper, key: SigningKey, tokens: Known) -> Service {
+    pub(crate) fn new(desk: Desk, keeper: Keeper, signers: Signers, tokens: Rc<Known>) -> Service {
         let (desk, waiting) = (RefCell::new(desk), RefCell::default());
-        Service { desk, keeper, key, tokens, open: None, waiting }
+        let (signers, has_other_keys) = (RefCell::new(signers), Cell::new(true));
+        Service { desk, keeper, signers, has_other_keys, tokens, open: None, waiting }
     }
 
     /// The same, of which everybody may see what names nobody.
@@ -58,16 +62,29 @@ impl Service {
         Service { open: is_open.then(OpenView::default), ..self }
     }
 
-    pub(crate) fn tokens(&self) -> &Known {
-        &self.tokens
+    /// Decides by other rules from now on.
+    pub(crate) fn set_rules(&self, rules: Rules) {
+        self.desk.borrow_mut().set_rules(rules, Timestamp::now());
+    }
+
+    /// Signs with the newest of these keys, once servers know it.
+    ///
+    /// # Errors
+    ///
+    /// If the one that signs is not among them.
+    pub(crate) fn set_keys(&self, keys: Vec<SigningKey>) -> Result<(), StoreError> {
+        self.signers.borrow_mut().reload(keys, Timestamp::now())
     }
 
     /// Keeps what has been decided, and wakes those whom it concerns.
     async fn settle(&self) -> Result<(), No> {
-        let (changes, news) = {
+        let (mut changes, news) = {
             let mut desk = self.desk.borrow_mut();
             (desk.take_changes(), desk.take_news())
         };
+        if self.has_other_keys.take() {
+            changes.push(Change::Keys(self.signers.borrow().keys()));
+        }
         if !self.keeper.keep(changes).await {
             return Err(not_kept());
         }
@@ -99,6 +116,10 @@ impl Service {
                 self.desk.borrow_mut().keep_usage(now);
             }
             self.desk.borrow_mut().tick(now);
+            let last = || self.desk.borrow().last_end();
+            if self.signers.borrow_mut().tick(now, last) {
+                self.has_other_keys.set(true);
+            }
             if self.settle().await.is_err() {
                 return;
             }
@@ -130,7 +151,7 @@ impl Service {
         self.settle().await?;
         let renewed = heard.renewed.iter().map(|lease| self.sign(lease));
         Ok(BeatAnswer {
-            keys: vec![self.key.public().to_text()],
+            keys: self.signers.borrow().believed(),
             ended: heard.ended,
             renewed: renewed.collect::<Result<_, _>>()?,
             next_ms: BEAT_MS,
@@ -250,7 +271,7 @@ impl Service {
     }
 
     fn sign(&self, lease: &Lease) -> Result<String, No> {
-        sign(lease, &self.key).map_err(|error| No::new(Kind::Unavailable, error.to_string()))
+        sign(lease, self.signers.borrow().present()).map_err(|error| No::new(Kind::Unavailable, error.to_string()))
     }
 
     pub(crate) async fn withdraw(&self, caller: &Caller, ticket: u64) -> Result<(), No> {

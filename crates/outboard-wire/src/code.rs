@@ -101,6 +101,7 @@ macro_rules! for_each_code {
             OB1003 NotAvailable "the pool does not give what was asked for";
             OB1004 BrokerNotTrusted "the command and the broker do not recognise each other";
             OB1005 BrokerInUse "another broker uses the same folder";
+            OB1006 StoreUnusable "what the brokers keep in etcd cannot be used";
         }
     };
 }

@@ -175,6 +175,21 @@ impl Desk {
         }
     }
 
+    /// Refuses those who wait for what an idle pool could not give any more.
+    pub(super) fn refuse_what_waits_in_vain(&mut self, now: Timestamp) {
+        let waiting = self.queue.waiting.iter();
+        let in_vain: Vec<(u64, No)> = waiting
+            .filter_map(|(number, ticket)| {
+                let placed = self.rules.policy.place(&self.idle, &ticket.ask.request);
+                Some((*number, never(placed.err()?)))
+            })
+            .collect();
+        for (number, no) in in_vain {
+            let Some(ticket) = self.queue.leave(number) else { continue };
+            self.queue.settle(number, ticket.whose(), Outcome::Refused(no), now);
+        }
+    }
+
     /// Gives to those who wait, the first first.
     pub(super) fn serve_the_queue(&mut self, now: Timestamp) {
         if !std::mem::take(&mut self.is_worth_a_look) {

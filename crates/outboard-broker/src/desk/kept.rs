@@ -124,6 +124,24 @@ pub struct Used {
     pub mib_ms: u64,
 }
 
+/// The keys of leases, as servers are told them. As text they are PASERK's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keys {
+    /// The one that signs.
+    pub signs: String,
+    /// Those that have signed before, each until the last lease that it has signed is over.
+    pub former: Vec<Former>,
+}
+
+/// A key that signs no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Former {
+    /// The key.
+    pub key: String,
+    /// From then on no lease is good that it has signed.
+    pub until: Timestamp,
+}
+
 /// Something to keep.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
@@ -143,6 +161,8 @@ pub enum Change {
     Passed(i64, Point),
     /// What began before that second is too long ago.
     NoPassed(i64),
+    /// Other keys sign, or have signed.
+    Keys(Keys),
 }
 
 /// All that was kept.
@@ -158,4 +178,6 @@ pub struct Memory {
     pub used: Vec<(Account, Used)>,
     /// How the pool was, by the second at which each piece of time began.
     pub passed: Vec<(i64, Point)>,
+    /// The keys of leases, if any were kept.
+    pub keys: Option<Keys>,
 }

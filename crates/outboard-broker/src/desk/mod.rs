@@ -18,10 +18,10 @@ mod used;
 
 pub use asking::{Aimed, Stands};
 pub use beating::Heard;
-pub use kept::{Account, Asker, Change, Kept, Memory, Over, Registered, Used};
+pub use kept::{Account, Asker, Change, Former, Kept, Keys, Memory, Over, Registered, Used};
 pub use no::{Kind, No};
 pub use queue::{Outcome, Whose};
-pub use rules::{BEAT_MS, GRACE, Rules};
+pub use rules::{BEAT_MS, GRACE, Rules, SILENT_AFTER};
 
 use blocked::Blocked;
 use history::History;
@@ -162,6 +162,22 @@ impl Desk {
     /// The tickets of which something is to be told: those that are settled.
     pub fn take_news(&mut self) -> Vec<u64> {
         self.queue.take_news()
+    }
+
+    /// Decides by other rules from now on. What is granted stays so.
+    pub fn set_rules(&mut self, rules: Rules, now: Timestamp) {
+        self.pool.set_quotas(rules.quotas.clone());
+        self.idle.set_quotas(rules.quotas.clone());
+        self.rules = rules;
+        self.refuse_what_waits_in_vain(now);
+        self.is_worth_a_look = true;
+    }
+
+    /// When the last lease ends unless it is renewed.
+    #[must_use]
+    pub fn last_end(&self) -> Timestamp {
+        let ends = self.leases.values().map(|kept| kept.lease.expires);
+        ends.max().unwrap_or(Timestamp::MIN)
     }
 
     /// The rules.

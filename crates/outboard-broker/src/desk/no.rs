@@ -15,6 +15,8 @@ pub enum Kind {
     Unavailable,
     /// Too many ask.
     Busy,
+    /// The broker is about to stand by or to end.
+    Away,
 }
 
 /// A refusal.

@@ -8,7 +8,7 @@ use outboard_pool::words::{GroupName, OwnerName};
 use std::collections::BTreeMap;
 
 /// A server that has been silent for so long gets no new leases.
-pub(super) const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(10);
+pub const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
 /// A server that has been silent for so long, and has no lease, is no server of the pool any more.
 pub(super) const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(24);

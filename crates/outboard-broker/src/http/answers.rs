@@ -3,12 +3,13 @@
 use super::body::{OF_A_CLIENT, OF_A_SERVER, read};
 use super::page;
 use crate::desk::{Kind, No};
+use crate::front::{Front, StandsBy};
 use crate::metrics;
 use crate::roles::{Caller, UNKNOWN, caller};
 use crate::service::Service;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use outboard_pool::api::Refused;
@@ -21,6 +22,11 @@ const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// What `/healthz` says.
+const LEADS: &str = "serving\n";
+/// The same of a broker that would lead if no other one did.
+const STANDS_BY: &str = "standing by\n";
+
 /// A page of somebody else uses a certificate.
 const FOREIGN: &str = "a page of another site has asked for this; use the broker's own page";
 
@@ -31,25 +37,30 @@ pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Answers a request. `is_known` is called once the caller has shown who it is.
 pub(super) async fn answer(
-    service: &Service,
+    front: &Front,
     request: Request<Incoming>,
     certificate: Option<&[u8]>,
     is_known: impl FnOnce() -> bool,
 ) -> Answer {
+    let service = front.service();
     if request.uri().path() == "/healthz" {
-        return respond(StatusCode::OK, PLAIN, "serving\n");
+        return respond(StatusCode::OK, PLAIN, if service.is_ok() { LEADS } else { STANDS_BY });
     }
     if let Some(file) = page::file(&request) {
-        return respond(StatusCode::OK, file.kind, file.text);
+        let there = service.as_ref().err().and_then(|by| by.leader.as_ref());
+        return there
+            .and_then(|leader| redirect(leader, file.path))
+            .unwrap_or_else(|| respond(StatusCode::OK, file.kind, file.text));
     }
     let token = token(&request);
     if token.is_none()
         && certificate.is_none()
+        && let Ok(service) = &service
         && let Some(answer) = answer_anybody(service, &request)
     {
         return answer;
     }
-    let Ok(caller) = caller(service.tokens(), token, certificate) else {
+    let Ok(caller) = caller(front.tokens(), token, certificate) else {
         return refused(StatusCode::UNAUTHORIZED, UNKNOWN);
     };
     if !is_known() {
@@ -59,17 +70,51 @@ pub(super) async fn answer(
     if request.method() != Method::GET && page::is_foreign(&request) {
         return refused(StatusCode::FORBIDDEN, FOREIGN);
     }
-    answer_known(service, request, &caller).await.unwrap_or_else(|no| {
+    let service = match service {
+        Ok(service) => service,
+        Err(stands_by) => return answer_by(&request, &caller, &stands_by),
+    };
+    // It may be a while until there is an answer, and another broker may lead by then.
+    let is_over = front.change();
+    let answered = tokio::select! {
+        biased;
+        answered = answer_known(&service, request, &caller) => answered,
+        () = is_over => Err(No::new(Kind::Away, String::new())),
+    };
+    if let Err(stands_by) = front.service() {
+        return refused(StatusCode::SERVICE_UNAVAILABLE, &stands_by.to_string());
+    }
+    answered.unwrap_or_else(|no| {
         let status = match no.kind {
             Kind::Malformed => StatusCode::BAD_REQUEST,
             Kind::Forbidden => StatusCode::FORBIDDEN,
             Kind::NotFound => StatusCode::NOT_FOUND,
             Kind::Unavailable => StatusCode::CONFLICT,
             Kind::Busy => StatusCode::TOO_MANY_REQUESTS,
+            Kind::Away => StatusCode::SERVICE_UNAVAILABLE,
         };
         tracing::debug!(owner = %caller.owner, role = %caller.role, %status, %no, "refused");
         refused(status, &no.sentence)
     })
+}
+
+/// What a broker says that stands by: its metrics, and that another one is to be asked.
+fn answer_by(request: &Request<Incoming>, caller: &Caller, stands_by: &StandsBy) -> Answer {
+    if request.method() == Method::GET
+        && request.uri().path() == "/metrics"
+        && caller.may_look().is_ok()
+    {
+        return respond(StatusCode::OK, OPENMETRICS, metrics::of_one_that_stands_by());
+    }
+    refused(StatusCode::SERVICE_UNAVAILABLE, &stands_by.to_string())
+}
+
+/// Sends a browser to the broker that leads.
+fn redirect(leader: &str, path: &str) -> Option<Answer> {
+    let mut answer = respond(StatusCode::TEMPORARY_REDIRECT, PLAIN, "");
+    let there = HeaderValue::try_from(format!("{leader}{path}")).ok()?;
+    answer.headers_mut().insert(LOCATION, there);
+    Some(answer)
 }
 
 /// What a broker with an open view says to those who show nothing. They have a stranger's place.

@@ -1,7 +1,7 @@
 //! One connection: a stranger's seat until it has shown who it is, then one of many places.
 
 use super::answers::answer;
-use crate::service::Service;
+use crate::front::Front;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -30,14 +30,14 @@ const LONGEST_HEAD: usize = 8192;
 
 /// Attends to a connection until it ends.
 pub(super) async fn attend(
-    service: Rc<Service>,
+    front: Rc<Front>,
     stream: TcpStream,
     acceptor: TlsAcceptor,
     seat: Seat,
     places: Arc<Semaphore>,
 ) {
     let is_known = Rc::new(Notify::new());
-    let serve = serve(service, stream, acceptor, Rc::clone(&is_known), places);
+    let serve = serve(front, stream, acceptor, Rc::clone(&is_known), places);
     tokio::select! {
         biased;
         () = stranger(seat, &is_known) => {
@@ -59,7 +59,7 @@ async fn stranger(seat: Seat, is_known: &Notify) {
 }
 
 async fn serve(
-    service: Rc<Service>,
+    front: Rc<Front>,
     stream: TcpStream,
     acceptor: TlsAcceptor,
     is_known: Rc<Notify>,
@@ -90,9 +90,9 @@ async fn serve(
         place.is_some()
     };
     let take_place = &take_place;
-    let service = &service;
+    let front = &front;
     let answer = |request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(answer(service, request, certificate.as_deref(), take_place).await)
+        Ok::<_, Infallible>(answer(front, request, certificate.as_deref(), take_place).await)
     };
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -2,7 +2,7 @@
 
 use super::connection::attend;
 use crate::run::BrokerError;
-use crate::service::Service;
+use crate::front::Front;
 use outboard_auth::hellos::{Origin, Seats, machine};
 use outboard_auth::{AuthError, certificate, clients};
 use outboard_transport::tls::{Fingerprint, server_config};
@@ -78,7 +78,7 @@ impl Listener {
     }
 
     /// Attends to all who come, each in a task of its own. Never ends.
-    pub(crate) async fn serve(self, service: Rc<Service>) {
+    pub(crate) async fn serve(self, front: Rc<Front>) {
         let seats = Seats::new(STRANGERS, FAIR);
         let places = Arc::new(Semaphore::new(PLACES));
         loop {
@@ -94,8 +94,8 @@ impl Listener {
             let from = Origin::Machine(machine(peer.ip()));
             let Some(seat) = seats.enter_or_wait(from).await else { continue };
             let (acceptor, places) = (self.acceptor.clone(), Arc::clone(&places));
-            let service = Rc::clone(&service);
-            tokio::task::spawn_local(attend(service, stream, acceptor, seat, places));
+            let front = Rc::clone(&front);
+            tokio::task::spawn_local(attend(front, stream, acceptor, seat, places));
             // The connection that makes room is closed before the next one is accepted.
             tokio::task::yield_now().await;
         }

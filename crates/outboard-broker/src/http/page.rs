@@ -8,7 +8,7 @@ use hyper::{HeaderMap, Method, Request};
 /// A file of the page.
 pub(super) struct File {
     /// Where browsers ask for it.
-    path: &'static str,
+    pub(super) path: &'static str,
     pub(super) kind: &'static str,
     pub(super) text: &'static str,
 }

@@ -38,17 +38,17 @@ impl Keeper {
     /// # Errors
     ///
     /// If there can be no other thread.
-    pub fn start(store: Store) -> std::io::Result<(Keeper, Failed)> {
+    pub fn start(mut store: Store) -> std::io::Result<(Keeper, Failed)> {
         let (jobs, queue) = channel();
         let (fail, failed) = oneshot::channel();
         std::thread::Builder::new().name("keeper".into()).spawn(move || {
             // Nobody may be left to tell.
-            let _ = fail.send(work(&store, &queue).err());
+            let _ = fail.send(work(&mut store, &queue).err());
         })?;
         Ok((Keeper { jobs: RefCell::new(Some(jobs)) }, Failed(failed)))
     }
 
-    /// Returns once these changes, and all that were handed in before, are on the disk. `false` if
+    /// Returns once these changes, and all that were handed in before, are kept. `false` if
     /// they cannot be kept: then nothing can be from now on.
     pub fn keep(&self, changes: Vec<Change>) -> impl Future<Output = bool> + use<> {
         let (is_kept, kept) = oneshot::channel();
@@ -65,7 +65,7 @@ impl Keeper {
     }
 }
 
-fn work(store: &Store, queue: &Receiver<Job>) -> Result<(), StoreError> {
+fn work(store: &mut Store, queue: &Receiver<Job>) -> Result<(), StoreError> {
     while let Ok(first) = queue.recv() {
         let more = queue.try_iter().take(AT_ONCE - 1);
         let jobs: Vec<Job> = std::iter::once(first).chain(more).collect();

@@ -251,6 +251,11 @@ impl Pool {
         &self.quotas
     }
 
+    /// Other quotas from now on. Who has more keeps it.
+    pub fn set_quotas(&mut self, quotas: Quotas) {
+        self.quotas = quotas;
+    }
+
     pub(crate) fn entry(&self, number: u32) -> Option<&Entry> {
         self.entries.get(number as usize)?.as_ref()
     }
