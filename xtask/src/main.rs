@@ -10,6 +10,7 @@ mod debian;
 mod demo;
 #[cfg(test)]
 mod errors;
+mod etcd;
 mod facts;
 mod fuzz;
 mod kubernetes;
@@ -74,6 +75,8 @@ enum Command {
     Compatibility(compatibility::Args),
     /// Count the instructions of the hot paths, and compare them with those that are checked in.
     Counts(counts::Args),
+    /// Lay out an etcd for the tests of several brokers.
+    Etcd,
     /// Test the driver for Kubernetes: by the scheduler's allocator, by the kubelet's protocol, and
     /// in a cluster of real programs, which it builds (some minutes, once).
     Kubernetes(kubernetes::Args),
@@ -111,6 +114,7 @@ fn main() -> std::process::ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Compatibility(args) => compatibility::run(&args),
         Command::Counts(args) => counts::run(&args),
+        Command::Etcd => etcd::ensure(),
         Command::Kubernetes(args) => kubernetes::run(&args),
         Command::Latency(args) => latency::run(&args),
         Command::Slurm(args) => slurm::run(&args),

@@ -54,9 +54,47 @@ impl fmt::Display for Url {
     }
 }
 
+/// The addresses of all brokers of a pool, with commas between them. There is at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Urls(pub(crate) Vec<Url>);
+
+impl Urls {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl FromStr for Urls {
+    type Err = BadUrl;
+
+    fn from_str(text: &str) -> Result<Urls, BadUrl> {
+        text.split(',').map(|url| url.trim().parse()).collect::<Result<_, _>>().map(Urls)
+    }
+}
+
+impl fmt::Display for Urls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self.0.iter().map(Url::to_string).collect();
+        f.write_str(&all.join(","))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pool_may_have_several_brokers() {
+        let read = |text: &str| text.parse::<Urls>().map(|urls| urls.to_string());
+        let three = "https://a:9472,https://[::1]:1,https://c:2";
+        assert_eq!(read("a, https://[::1]:1,c:2"), Ok(three.to_owned()));
+        assert_eq!("a".parse::<Urls>().map(|urls| urls.count()), Ok(1));
+        for wrong in ["", "a,", ",a", "a,http://b", "a b"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn addresses_are_read_as_people_write_them() {

@@ -12,13 +12,23 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::pin::Pin;
-use std::time::Duration;
-use tokio::time::timeout;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
 
 pub use hyper::Method;
 
 /// How long an answer may take; some are kept waiting for a while.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The same where another broker may lead.
+const PATIENCE_WITH_ONE_OF_SEVERAL: Duration = Duration::from_secs(3);
+/// How long a broker may be asked to wait before that.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How long several brokers are asked in turn, until one leads.
+const FAILOVER: Duration = Duration::from_secs(8);
+/// The pause after none of them has.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The most bytes of an answer, unless there is another limit: a pool of thousands of devices.
 const LONGEST: usize = 64 << 20;
@@ -63,10 +73,12 @@ impl AskError {
     }
 }
 
-/// A broker.
+/// A broker, or several of one pool, of which one leads.
 #[derive(Clone, Debug)]
 pub struct Broker {
     access: Access,
+    /// The one that has answered last.
+    at: Arc<AtomicUsize>,
     /// The most bytes of an answer.
     longest: usize,
 }
@@ -74,7 +86,7 @@ pub struct Broker {
 impl Broker {
     /// The broker behind that access.
     pub fn new(access: Access) -> Broker {
-        Broker { access, longest: LONGEST }
+        Broker { access, at: Arc::default(), longest: LONGEST }
     }
 
     /// The same, of whose answers no more than so many bytes are read.
@@ -110,8 +122,51 @@ impl Broker {
         body: Option<&impl Serialize>,
     ) -> Result<Bytes, AskError> {
         let body = self.written(body)?;
-        let late = |_| self.away(&"it takes too long to answer");
-        timeout(PATIENCE, self.exchange(method, path, body)).await.map_err(late)?
+        let begun = Instant::now();
+        let several = self.access.urls().count();
+        let mut asked = 0;
+        loop {
+            let late = |_| self.away(&"it takes too long to answer");
+            let exchange = self.exchange(method.clone(), path, body.clone());
+            let answered = timeout(self.patience(path), exchange).await.map_err(late);
+            match answered.flatten() {
+                Err(error) if self.may_be_another(&error) && begun.elapsed() < FAILOVER => {
+                    self.turn_to_another();
+                    asked += 1;
+                    if asked % several == 0 {
+                        sleep(PAUSE).await;
+                    }
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    fn patience(&self, path: &str) -> Duration {
+        let waits = if path.contains("wait_ms=") { LONGEST_WAIT } else { Duration::ZERO };
+        match self.access.are_several() {
+            true => PATIENCE_WITH_ONE_OF_SEVERAL + waits,
+            false => PATIENCE,
+        }
+    }
+
+    /// Whether another broker of the pool may answer.
+    fn may_be_another(&self, error: &AskError) -> bool {
+        let is_elsewhere = match error {
+            AskError::Away { .. } => true,
+            AskError::Refused { status, .. } => *status == 503,
+            AskError::Strange { .. } => false,
+        };
+        is_elsewhere && self.access.are_several()
+    }
+
+    /// Has another one asked from now on.
+    pub fn turn_to_another(&self) {
+        self.at.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn at(&self) -> usize {
+        self.at.load(Ordering::Relaxed)
     }
 
     fn written(&self, body: Option<&impl Serialize>) -> Result<Vec<u8>, AskError> {
@@ -120,24 +175,40 @@ impl Broker {
     }
 
     fn away(&self, reason: &dyn std::fmt::Display) -> AskError {
-        AskError::Away { url: self.access.url().to_string(), reason: reason.to_string() }
+        AskError::Away { url: self.access.url(self.at()).to_string(), reason: reason.to_string() }
     }
 
     fn strange(&self, reason: &dyn std::fmt::Display) -> AskError {
-        AskError::Strange { url: self.access.url().to_string(), reason: reason.to_string() }
+        AskError::Strange {
+            url: self.access.url(self.at()).to_string(),
+            reason: reason.to_string(),
+        }
     }
 
     async fn exchange(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes, AskError> {
-        self.open().await?.exchange(method, path, body).await
+        self.connect().await?.exchange(method, path, body).await
     }
 
-    /// A connection for several questions, one after the other.
+    /// A connection for several questions, one after the other. If the pool has several brokers,
+    /// to one of them; after a failure, the next one is to another.
     ///
     /// # Errors
     ///
     /// If the broker is away, or another one.
     pub async fn open(&self) -> Result<Connection, AskError> {
-        let stream = self.access.connect().await.map_err(|error| self.no_connection(&error))?;
+        self.connect().await.inspect_err(|error| self.leave(error))
+    }
+
+    /// Turns to another one if that may answer.
+    fn leave(&self, error: &AskError) {
+        if self.may_be_another(error) {
+            self.turn_to_another();
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, AskError> {
+        let connected = self.access.connect(self.at()).await;
+        let stream = connected.map_err(|error| self.no_connection(&error))?;
         let (sender, driver) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.away(&error))?;
         // How it ends, the question says that was asked.
@@ -196,8 +267,9 @@ impl Connection {
     ) -> Result<T, AskError> {
         let body = self.broker.written(body)?;
         let broker = self.broker.clone();
-        let bytes = timeout(PATIENCE, self.exchange(method, path, body)).await;
-        let bytes = bytes.map_err(|_| broker.away(&"it takes too long to answer"))??;
+        let bytes = timeout(broker.patience(path), self.exchange(method, path, body)).await;
+        let late = |_| broker.away(&"it takes too long to answer");
+        let bytes = bytes.map_err(late).flatten().inspect_err(|error| broker.leave(error))?;
         serde_json::from_slice(&bytes).map_err(|error| broker.strange(&error))
     }
 

@@ -1,4 +1,5 @@
-//! Asks the broker of a pool, over HTTPS: what servers, the command and tests have in common.
+//! Asks the broker of a pool, over HTTPS: what servers, the command and tests have in common. If
+//! the pool has several brokers, whichever leads.
 
 #![forbid(unsafe_code)]
 
@@ -7,7 +8,7 @@ mod asked;
 mod connect;
 mod settings;
 
-pub use address::{BadUrl, DEFAULT_PORT, Url};
+pub use address::{BadUrl, DEFAULT_PORT, Url, Urls};
 pub use asked::{AskError, Blocking, Broker, Connection, Method};
 pub use connect::Access;
 pub use settings::{Settings, SettingsError, VARIABLE};

@@ -1,6 +1,6 @@
 //! What a person says about a broker, by flags or variables.
 
-use crate::address::{BadUrl, Url};
+use crate::address::{BadUrl, Urls};
 use crate::connect::Access;
 use outboard_transport::tls::{Anchor, Fingerprint, SetupError, certificates_in};
 use rustls::pki_types::pem::PemObject;
@@ -14,7 +14,7 @@ pub const VARIABLE: &str = "OUTBOARD_POOL";
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The address; `OUTBOARD_POOL`.
+    /// The address, or those of several brokers, with commas between them; `OUTBOARD_POOL`.
     pub url: Option<String>,
     /// Of the broker's certificate; `OUTBOARD_POOL_FINGERPRINT`.
     pub fingerprint: Option<String>,
@@ -44,7 +44,7 @@ pub enum SettingsError {
         "there is nothing by which to recognise the broker at {0}; set OUTBOARD_POOL_FINGERPRINT \
          (the broker's log says it, and `outboard token --broker fingerprint`) or OUTBOARD_POOL_CA"
     )]
-    NothingToTrust(Url),
+    NothingToTrust(Urls),
     /// Only one of a pair is there.
     #[error("OUTBOARD_POOL_CERT and OUTBOARD_POOL_KEY belong together, and only one is set")]
     Half,
@@ -101,8 +101,8 @@ impl Settings {
     ///
     /// If a setting is missing or cannot work.
     pub fn access(&self) -> Result<Access, SettingsError> {
-        let url: Url = self.url.as_deref().ok_or(SettingsError::NoBroker)?.parse()?;
-        let anchor = self.anchor(&url)?;
+        let urls: Urls = self.url.as_deref().ok_or(SettingsError::NoBroker)?.parse()?;
+        let anchor = self.anchor(&urls)?;
         let own = match (&self.certificate, &self.key) {
             (None, None) => None,
             (Some(certificate), Some(key)) => {
@@ -112,15 +112,15 @@ impl Settings {
             }
             _ => return Err(SettingsError::Half),
         };
-        Ok(Access::new(url, anchor, own, self.token()?)?)
+        Ok(Access::new(urls, anchor, own, self.token()?)?)
     }
 
     /// By what the broker is recognised: the narrower, if both are there.
-    fn anchor(&self, url: &Url) -> Result<Anchor, SettingsError> {
+    fn anchor(&self, urls: &Urls) -> Result<Anchor, SettingsError> {
         match (&self.fingerprint, &self.authorities) {
             (Some(text), _) => Ok(Anchor::Pinned(text.parse::<Fingerprint>()?)),
             (None, Some(path)) => Ok(Anchor::Authorities(certificates("OUTBOARD_POOL_CA", path)?)),
-            (None, None) => Err(SettingsError::NothingToTrust(url.clone())),
+            (None, None) => Err(SettingsError::NothingToTrust(urls.clone())),
         }
     }
 

@@ -175,11 +175,9 @@ impl<'a> Lead<'a> {
             Err(error) => tracing::error!(%error, "the quotas stay as they are"),
         }
         let keys = signing_keys(&self.config.state, false);
-        self.front.with_service(|service| {
-            match keys.and_then(|keys| service.set_keys(keys)) {
-                Ok(()) => tracing::info!("the keys of leases are read again"),
-                Err(error) => tracing::error!(%error, "the keys of leases stay as they are"),
-            }
+        self.front.with_service(|service| match keys.and_then(|keys| service.set_keys(keys)) {
+            Ok(()) => tracing::info!("the keys of leases are read again"),
+            Err(error) => tracing::error!(%error, "the keys of leases stay as they are"),
         });
     }
 }

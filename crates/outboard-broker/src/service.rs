@@ -271,7 +271,8 @@ impl Service {
     }
 
     fn sign(&self, lease: &Lease) -> Result<String, No> {
-        sign(lease, self.signers.borrow().present()).map_err(|error| No::new(Kind::Unavailable, error.to_string()))
+        sign(lease, self.signers.borrow().present())
+            .map_err(|error| No::new(Kind::Unavailable, error.to_string()))
     }
 
     pub(crate) async fn withdraw(&self, caller: &Caller, ticket: u64) -> Result<(), No> {

@@ -43,7 +43,10 @@ impl Signers {
                 return Err(StoreError::OtherKey { key: kept.signs.clone() });
             }
             (Some(kept), None) if !own.is_empty() => {
-                tracing::warn!(key = kept.signs, "the key that has signed leases is gone: servers refuse those from before");
+                tracing::warn!(
+                    key = kept.signs,
+                    "the key that has signed leases is gone: servers refuse those from before"
+                );
             }
             _ => {}
         }

@@ -6,6 +6,8 @@
 
 mod authority;
 pub mod broker;
+mod brokers;
+mod cut;
 mod damage;
 mod folder;
 mod footprint;
@@ -24,6 +26,8 @@ mod server;
 mod terminal;
 
 pub use authority::Authority;
+pub use brokers::{Brokers, Tokens, copy_common};
+pub use cut::Wires;
 pub use damage::Damage;
 pub use folder::Folder;
 pub use footprint::{Footprint, Growth, History};

@@ -5,7 +5,7 @@ use outboard_broker_client::{Blocking, Method, Settings};
 use outboard_pool::api::{Beat, BeatAnswer, LeaseUse};
 use outboard_pool::lease::{Lease, PublicKey, PublicKeys, verify};
 use outboard_pool::words::{
-    Capability, Condition, Device, Health, LeaseNumber, Server, ServerName,
+    Capability, Condition, Device, Granted, Health, LeaseNumber, Server, ServerName, Use,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Output, Stdio};
@@ -36,7 +36,8 @@ impl PoolBroker {
         PoolBroker::at("127.0.0.1:0", Arc::new(Folder::create()), flags)
     }
 
-    fn at(listen: &str, state: Arc<Folder>, flags: Vec<String>) -> PoolBroker {
+    /// Starts one at that address, with that folder, once it listens.
+    pub fn at(listen: &str, state: Arc<Folder>, flags: Vec<String>) -> PoolBroker {
         let mut child = command()
             .args(["broker", "--listen", listen, "--state", &state.path("broker")])
             .args(&flags)
@@ -45,7 +46,8 @@ impl PoolBroker {
             .spawn()
             .expect("outboard starts");
         let log = Lines::of(child.stderr.take());
-        let ready = log.find("brokering address=");
+        // It brokers, or stands by.
+        let ready = log.find(" address=");
         let part = |name: &str| {
             let behind = ready.split(name).nth(1).expect("it is told");
             behind.split_whitespace().next().expect("it is told").to_owned()
@@ -173,6 +175,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 impl PlayedServer {
     /// Registers a server with so many devices of 80 GiB.
     pub fn start(broker: &PoolBroker, token: &str, name: &str, devices: usize) -> PlayedServer {
+        PlayedServer::of(broker.for_token(token), name, devices)
+    }
+
+    /// The same at whichever broker leads.
+    pub fn of(asked: Blocking, name: &str, devices: usize) -> PlayedServer {
         let server = described(name, devices);
         let shared = Arc::new(Shared {
             name: server.name.clone(),
@@ -180,7 +187,7 @@ impl PlayedServer {
             is_silent: AtomicBool::new(false),
             state: Mutex::default(),
         });
-        let (played, asked) = (Arc::clone(&shared), broker.for_token(token));
+        let played = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
             while !played.is_over.load(Ordering::Relaxed) {
                 if !played.is_silent.load(Ordering::Relaxed) {
@@ -204,8 +211,26 @@ impl PlayedServer {
         if state.ended.contains(&lease.number) {
             return Err(format!("lease {} has ended", lease.number));
         }
+        let name = &self.shared.name;
+        for other in state.in_use.values().filter(|other| other.number != lease.number) {
+            // Nobody else is to have what is one lease's alone.
+            let is_alone = |granted: &&Granted| granted.usage == Use::Exclusive;
+            let both = lease
+                .on(name)
+                .filter(is_alone)
+                .find(|granted| other.on(name).any(|theirs| theirs.device == granted.device));
+            if let Some(both) = both {
+                let (one, two) = (other.number, lease.number);
+                panic!("{} is given to leases {one} and {two}", both.device);
+            }
+        }
         state.in_use.insert(lease.number, lease.clone());
         Ok(lease)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &ServerName {
+        &self.shared.name
     }
 
     /// The leases that its sessions use.

@@ -1,5 +1,6 @@
 //! What the tests of all packages share.
 
+pub mod etcd;
 pub mod monitoring;
 
 use std::fmt;

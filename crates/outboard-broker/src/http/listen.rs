@@ -1,8 +1,8 @@
 //! The address at which the broker listens, and who is let in.
 
 use super::connection::attend;
-use crate::run::BrokerError;
 use crate::front::Front;
+use crate::run::BrokerError;
 use outboard_auth::hellos::{Origin, Seats, machine};
 use outboard_auth::{AuthError, certificate, clients};
 use outboard_transport::tls::{Fingerprint, server_config};

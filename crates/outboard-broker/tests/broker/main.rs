@@ -1,5 +1,7 @@
-//! The broker without a network: its desk, and what it keeps.
+//! The broker without a network of its own: its desk, and what it keeps.
 
 mod desk;
+mod etcd;
+mod places;
 mod store;
 mod world;

@@ -1,37 +1,33 @@
-//! What is kept survives a kill at any time, and has one user.
+//! What is kept survives a kill at any time, in a file and in an etcd, and has one user.
 
+use crate::places::{Folder, Place};
 use crate::world::{World, ask, asker, keep, request, server};
-use outboard_broker::desk::{Account, Change, Desk, Memory, Outcome, Rules, Stands, Used};
-use outboard_broker::store::{Store, StoreError, signing_key};
+use outboard_broker::desk::{
+    Account, Change, Desk, Former, Keys, Memory, Outcome, Rules, Stands, Used,
+};
+use outboard_broker::store::{FileStore, StoreError, add_key, signing_keys};
 use outboard_pool::api::Point;
 use outboard_pool::words::{LeaseNumber, Use};
+use outboard_test_support::skip;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("outboard-store-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+#[test]
+fn what_is_kept_in_a_file_is_read_again() {
+    is_read_again(&Place::file("same"));
 }
 
 #[test]
-fn what_is_kept_is_read_again() {
-    let folder = Folder::new("same");
+fn what_is_kept_in_etcd_is_read_again() {
+    let Some(place) = Place::etcd("same", 1) else { skip!("there is no etcd") };
+    is_read_again(&place);
+}
+
+fn is_read_again(place: &Place) {
     let mut world = World::new(Rules::default(), vec![(server(0, 2), 0)]);
     world.beat(0, false).unwrap();
     world.ask(request("ada", 1, Use::Exclusive, 60)).unwrap();
@@ -50,14 +46,16 @@ fn what_is_kept_is_read_again() {
     }
     let point = Point { devices: 2.0, leased: 0.25, load_percent: 7.5, waiting: 1 };
     changes.extend([Change::Passed(300, point), Change::Passed(600, point)]);
+    let former = Former { key: "k4.public.former".into(), until: world.now };
+    changes.push(Change::Keys(Keys { signs: "k4.public.present".into(), former: vec![former] }));
     let mut wanted = memory.clone();
     keep(&mut wanted, changes.clone());
     {
-        let store = Store::open(&folder.0).unwrap();
+        let mut store = place.open();
         assert_eq!(store.memory().unwrap(), Memory { next: 1, ..Memory::default() });
         store.keep(&changes).unwrap();
     }
-    let store = Store::open(&folder.0).unwrap();
+    let mut store = place.open();
     let mut read = store.memory().unwrap();
     read.leases.sort_by_key(|kept| kept.lease.number);
     wanted.leases.sort_by_key(|kept| kept.lease.number);
@@ -68,47 +66,64 @@ fn what_is_kept_is_read_again() {
     store.keep(&[Change::NoPassed(601)]).unwrap();
     store.keep(&[Change::NoDay(day), Change::Forgotten("gpu0".parse().unwrap())]).unwrap();
     let read = store.memory().unwrap();
-    assert_eq!(read, Memory { next: 3, ..Memory::default() }, "numbers do not repeat");
+    let rest = Memory { next: 3, keys: wanted.keys, ..Memory::default() };
+    assert_eq!(read, rest, "numbers do not repeat");
+    drop(store);
+    // More than one transaction or answer of etcd has.
+    let passed = |at: i64| Change::Passed(at * 60, Point { waiting: at as u32, ..point });
+    place.open().keep(&(0..1000).map(passed).collect::<Vec<_>>()).unwrap();
+    let read = place.open().memory().unwrap().passed;
+    let is_right = |(at, (second, point)): (i64, &(i64, Point))| {
+        *second == at * 60 && i64::from(point.waiting) == at
+    };
+    assert!(read.len() == 1000 && (0..).zip(&read).all(is_right));
 }
 
 #[test]
 fn two_brokers_do_not_share_a_file() {
     let folder = Folder::new("two");
-    let first = Store::open(&folder.0).unwrap();
-    let error = Store::open(&folder.0).unwrap_err();
+    let first = FileStore::open(&folder.0).unwrap();
+    let error = FileStore::open(&folder.0).unwrap_err();
     assert!(matches!(error, StoreError::InUse { .. }));
     assert!(error.to_string().starts_with("another broker uses "), "{error}");
     drop(first);
-    Store::open(&folder.0).unwrap();
+    FileStore::open(&folder.0).unwrap();
 }
 
 #[test]
 fn the_file_is_its_users_alone() {
     let folder = Folder::new("mine");
-    drop(Store::open(&folder.0).unwrap());
+    drop(FileStore::open(&folder.0).unwrap());
     let mode = |name: &str| std::fs::metadata(folder.0.join(name)).unwrap().mode() & 0o777;
     assert_eq!(mode("pool.redb"), 0o600);
-    let key = signing_key(&folder.0).unwrap();
-    assert_eq!(mode("lease.key"), 0o600);
-    assert_eq!(signing_key(&folder.0).unwrap().public().to_text(), key.public().to_text());
+    let keys = |may_make| signing_keys(&folder.0, may_make);
+    let texts = || -> Vec<String> {
+        keys(false).unwrap().iter().map(|key| key.public().to_text()).collect()
+    };
+    assert!(texts().is_empty(), "none is made where that may not be");
+    let key = keys(true).unwrap()[0].public().to_text();
+    assert_eq!((mode("lease.key"), texts()), (0o600, vec![key.clone()]));
+    // A new one comes before it, and does not replace it.
+    let newer = add_key(&folder.0).unwrap();
+    assert_eq!((mode("lease.key"), texts()), (0o600, vec![newer, key]));
     let path = folder.0.join("lease.key");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-    assert!(signing_key(&folder.0).unwrap_err().to_string().contains("chmod 600"));
+    assert!(keys(true).unwrap_err().to_string().contains("chmod 600"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::write(&path, "k4.secret.nonsense\n").unwrap();
-    assert!(signing_key(&folder.0).unwrap_err().to_string().contains("no key to sign"));
+    assert!(keys(true).unwrap_err().to_string().contains("no key to sign"));
 }
 
 #[test]
 fn a_damaged_file_is_no_empty_one() {
     let folder = Folder::new("damaged");
-    drop(Store::open(&folder.0).unwrap());
+    drop(FileStore::open(&folder.0).unwrap());
     std::fs::write(folder.0.join("pool.redb"), vec![7; 4096]).unwrap();
-    let error = Store::open(&folder.0).unwrap_err();
+    let error = FileStore::open(&folder.0).unwrap_err();
     assert!(error.to_string().contains("cannot be used"), "{error}");
 }
 
-/// The variable by which the child of the test below knows what it is.
+/// The variable by which the child of the tests below knows its place.
 const CHILD: &str = "OUTBOARD_TEST_STORE";
 
 fn say(line: &str) {
@@ -117,8 +132,8 @@ fn say(line: &str) {
 }
 
 /// Grants leases as fast as it can and says so, each once it is kept, until it is killed.
-fn grant_for_ever(folder: &Path) -> ! {
-    let store = Store::open(folder).expect("the file is free");
+fn grant_for_ever(place: &Place) -> ! {
+    let mut store = place.open();
     let now = jiff::Timestamp::now();
     let mut desk = Desk::new(Rules::default(), store.memory().expect("it can be read"), now);
     let beat = outboard_pool::api::Beat {
@@ -157,26 +172,52 @@ fn grant_for_ever(folder: &Path) -> ! {
     }
 }
 
-/// A process that grants is killed at some time, again and again.
+/// If this is the child of one of the tests below, it is that for ever.
+fn be_the_child() {
+    if let Some(place) = std::env::var_os(CHILD) {
+        grant_for_ever(&Place::named(&place.to_string_lossy()));
+    }
+}
+
 #[test]
 fn a_kill_at_any_time_loses_no_lease_and_grants_none_twice() {
-    if let Some(folder) = std::env::var_os(CHILD) {
-        grant_for_ever(Path::new(&folder));
-    }
-    let folder = Folder::new("killed");
+    be_the_child();
+    let test = "store::a_kill_at_any_time_loses_no_lease_and_grants_none_twice";
+    survives_kills(&Place::file("killed"), test, Kills { rounds: 25, grants: 60, within_ms: 120 });
+}
+
+#[test]
+fn a_kill_at_any_time_loses_nothing_in_etcd() {
+    be_the_child();
+    let Some(place) = Place::etcd("killed", 1) else { skip!("there is no etcd") };
+    let test = "store::a_kill_at_any_time_loses_nothing_in_etcd";
+    // Each has to wait until the one before leads no more.
+    survives_kills(&place, test, Kills { rounds: 4, grants: 20, within_ms: 4000 });
+}
+
+/// How often and how soon.
+struct Kills {
+    rounds: u32,
+    /// So many leases have to be granted in all.
+    grants: usize,
+    within_ms: u64,
+}
+
+/// A process that grants is killed at some time, again and again.
+fn survives_kills(place: &Place, test: &str, kills: Kills) {
     let mut numbers = BTreeSet::new();
     let mut over = BTreeSet::new();
     let mut seed = 88172645463325252_u64;
     for round in 0.. {
         // On a busy machine most processes are killed before they have granted anything.
-        if round >= 25 && numbers.len() > 60 {
+        if round >= kills.rounds && numbers.len() > kills.grants {
             break;
         }
         assert!(round < 500, "there were {} grants", numbers.len());
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "store::a_kill_at_any_time_loses_no_lease_and_grants_none_twice"])
+            .args(["--exact", test])
             .args(["--nocapture", "--test-threads=1"])
-            .env(CHILD, &folder.0)
+            .env(CHILD, place.name())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -190,7 +231,7 @@ fn a_kill_at_any_time_loses_no_lease_and_grants_none_twice() {
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
-        std::thread::sleep(Duration::from_micros(seed % 120_000));
+        std::thread::sleep(Duration::from_micros(seed % (kills.within_ms * 1000)));
         child.kill().unwrap();
         child.wait().unwrap();
         let lines = reader.join().unwrap();
@@ -208,7 +249,7 @@ fn a_kill_at_any_time_loses_no_lease_and_grants_none_twice() {
                 _ => {}
             }
         }
-        let memory = Store::open(&folder.0).unwrap().memory().unwrap();
+        let memory = place.open().memory().unwrap();
         let kept: BTreeSet<u64> = memory.leases.iter().map(|kept| kept.lease.number.0).collect();
         let lost: Vec<_> = granted_now.difference(&kept).collect();
         assert!(lost.is_empty(), "round {round}: {lost:?} are lost");
@@ -227,7 +268,7 @@ fn a_kill_at_any_time_loses_no_lease_and_grants_none_twice() {
 #[test]
 fn use_that_a_release_before_has_noted_is_taken_over() {
     let folder = Folder::new("former");
-    drop(Store::open(&folder.0).unwrap());
+    drop(FileStore::open(&folder.0).unwrap());
     {
         let file = redb::Database::create(folder.0.join("pool.redb")).unwrap();
         let work = file.begin_write().unwrap();
@@ -237,7 +278,7 @@ fn use_that_a_release_before_has_noted_is_taken_over() {
         work.commit().unwrap();
     }
     for _ in 0..2 {
-        let used = Store::open(&folder.0).unwrap().memory().unwrap().used;
+        let used = FileStore::open(&folder.0).unwrap().memory().unwrap().used;
         let account = Account {
             day: "2026-11-25".parse().unwrap(),
             owner: "ada".parse().unwrap(),

@@ -93,6 +93,7 @@ pub(crate) fn keep(memory: &mut Memory, changes: Vec<Change>) {
             Change::NoDay(day) => memory.used.retain(|(account, _)| account.day != day),
             Change::Passed(at, point) => memory.passed.push((at, point)),
             Change::NoPassed(before) => memory.passed.retain(|(at, _)| *at >= before),
+            Change::Keys(keys) => memory.keys = Some(keys),
         }
     }
 }

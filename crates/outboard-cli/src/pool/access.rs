@@ -10,8 +10,9 @@ use crate::failure::Failure;
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// The broker of the pool, https://HOST[:PORT]. Also OUTBOARD_POOL.
-    #[arg(long, value_name = "URL", help_heading = "Pool")]
+    /// The broker of the pool, https://HOST[:PORT], or all of them with commas between them. Also
+    /// OUTBOARD_POOL.
+    #[arg(long, value_name = "URL[,URL...]", help_heading = "Pool")]
     pub(crate) pool: Option<String>,
     #[command(flatten)]
     shown: Shown,
@@ -97,7 +98,7 @@ impl Shown {
 /// Why a broker did not do what it was asked.
 pub(crate) fn failed(error: &AskError) -> Failure {
     let (code, help) = match error {
-        AskError::Away { .. } => (
+        AskError::Away { .. } | AskError::Refused { status: 503, .. } => (
             Code::BrokerAway,
             "is `outboard broker` running there? `outboard run --wait 10m` waits for it; programs that run already go on",
         ),

@@ -2,7 +2,7 @@
 
 use outboard_pool::api::{Ask, Me};
 use outboard_pool::words::{
-    Capability, Label, MayShare, Request, Servers, Share, Size, Thumbprint, Use,
+    Capability, Label, MayShare, Purpose, Request, Servers, Share, Size, Thumbprint, Use,
 };
 
 use crate::time::Span;
@@ -102,8 +102,19 @@ impl Args {
             },
             ..Request::new(me.owner.clone(), me.group.clone(), gpus)
         };
-        Ask { for_seconds: self.for_at_most.map(whole_seconds), ..Ask::new(request, client_key) }
+        Ask {
+            for_seconds: self.for_at_most.map(whole_seconds),
+            // Asked again, of a broker that does not know whether it has answered, it is this lease.
+            purpose: purpose(&client_key),
+            ..Ask::new(request, client_key)
+        }
     }
+}
+
+/// A name for what this run asks for: each has a key of its own.
+fn purpose(key: &Thumbprint) -> Option<Purpose> {
+    let key = key.as_str();
+    format!("run.{}", key.get(..32).unwrap_or(key)).parse().ok()
 }
 
 #[cfg(test)]
@@ -134,7 +145,9 @@ mod tests {
         };
         let key = "ab".repeat(32).parse().unwrap();
         let gpus = line.args.gpus.unwrap_or(0);
-        Ok(line.args.ask(&me, gpus, line.no_wait, key).request)
+        let ask = line.args.ask(&me, gpus, line.no_wait, key);
+        assert_eq!(ask.purpose, format!("run.{}", "ab".repeat(16)).parse().ok());
+        Ok(ask.request)
     }
 
     #[test]

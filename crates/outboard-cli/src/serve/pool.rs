@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use outboard_broker_client::Url;
+use outboard_broker_client::Urls;
 use outboard_pool::words::LabelText;
 use outboard_supervisor::Config;
 use outboard_supervisor::pool::{self, Broker};
@@ -12,10 +12,11 @@ use outboard_transport::tls::Fingerprint;
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// The broker of the pool to which the server belongs, https://HOST[:PORT]: it is told how the
-    /// server is, and clients need a lease of the pool, or a token of this server's own.
-    #[arg(long, value_name = "URL")]
-    pool: Option<Url>,
+    /// The broker of the pool to which the server belongs, https://HOST[:PORT], or all of them with
+    /// commas between them: the one that leads is told how the server is, and clients need a lease
+    /// of the pool, or a token of this server's own.
+    #[arg(long, value_name = "URL[,URL...]")]
+    pool: Option<Urls>,
     /// SHA-256 of the broker's certificate.
     #[arg(long, value_name = "sha256:HEX", requires = "pool", conflicts_with = "pool_ca")]
     pool_fingerprint: Option<Fingerprint>,
@@ -63,8 +64,8 @@ impl FromStr for Label {
 impl Args {
     pub(crate) fn apply(self, config: &mut Config) {
         let labels = self.label.into_iter().map(|Label(key, value)| (key, value)).collect();
-        let broker = self.pool.map(|url| Broker {
-            url,
+        let broker = self.pool.map(|urls| Broker {
+            urls,
             fingerprint: self.pool_fingerprint,
             authorities: self.pool_ca,
             token: self.pool_token_file,

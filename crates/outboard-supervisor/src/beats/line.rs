@@ -8,6 +8,8 @@ use tokio::time::timeout;
 
 /// How long the broker may take for a connection and an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same where another broker may lead.
+const PATIENCE_WITH_ONE_OF_SEVERAL: Duration = Duration::from_secs(2);
 /// The most of an answer that is read: one with the renewals of all leases of a server.
 const LONGEST_ANSWER: usize = 8 << 20;
 /// What is said of a failure, at most, in characters.
@@ -18,18 +20,35 @@ const PATH: &str = "/v1/beat";
 /// The way to a broker.
 pub(super) struct Line {
     broker: Broker,
+    /// How many brokers the pool has.
+    brokers: usize,
     open: Option<Connection>,
 }
 
 impl Line {
     pub(super) fn new(access: Access) -> Line {
-        Line { broker: Broker::new(access).reading_at_most(LONGEST_ANSWER), open: None }
+        let brokers = access.urls().count();
+        Line { broker: Broker::new(access).reading_at_most(LONGEST_ANSWER), brokers, open: None }
     }
 
-    /// Says how the server is, and what the broker answers; or why it does not.
+    /// Says how the server is, and what the broker answers that leads; or why none does.
     pub(super) async fn beat(&mut self, beat: &Beat) -> Result<BeatAnswer, String> {
-        let answered = timeout(PATIENCE, self.ask(beat)).await.unwrap_or_else(|_| {
-            Err(format!("it did not answer within {} seconds", PATIENCE.as_secs()))
+        let mut answered = self.beat_one(beat).await;
+        for _ in 1..self.brokers {
+            if answered.is_ok() {
+                break;
+            }
+            answered = self.beat_one(beat).await;
+        }
+        answered
+    }
+
+    /// The same, of the broker that has answered last or, after a failure, of another one.
+    async fn beat_one(&mut self, beat: &Beat) -> Result<BeatAnswer, String> {
+        let patience = if self.brokers > 1 { PATIENCE_WITH_ONE_OF_SEVERAL } else { PATIENCE };
+        let answered = timeout(patience, self.ask(beat)).await.unwrap_or_else(|_| {
+            self.broker.turn_to_another();
+            Err(format!("it did not answer within {} seconds", patience.as_secs()))
         });
         if answered.is_err() {
             self.open = None;

@@ -70,6 +70,8 @@ impl Beats {
     /// Beats. Never ends.
     pub(crate) async fn run(mut self, supervisor: Rc<Supervisor>, pool: Rc<Pool>) {
         let mut retry = FIRST_RETRY;
+        // Another broker leads soon.
+        let most = if self.broker.urls.count() > 1 { FIRST_RETRY } else { MOST_PAUSE };
         loop {
             let draining = supervisor.drain.has_begun();
             let beat = self.beat(&supervisor, &pool, draining).await;
@@ -83,7 +85,7 @@ impl Beats {
                 }
                 Err(reason) => {
                     self.failed(reason);
-                    retry = (retry * 2).min(MOST_PAUSE);
+                    retry = (retry * 2).min(most);
                     retry
                 }
             };
@@ -156,14 +158,14 @@ impl Beats {
     /// Logs that the broker answers, if it did not.
     fn went_well(&mut self) {
         if self.failing.take().is_some() {
-            tracing::info!(broker = %self.broker.url, "the broker answers again");
+            tracing::info!(broker = %self.broker.urls, "the broker answers again");
         }
     }
 
     /// Logs why the broker does not answer, once for each reason.
     fn failed(&mut self, reason: String) {
         if self.failing.as_ref() != Some(&reason) {
-            tracing::warn!(broker = %self.broker.url, reason, "the broker does not hear this server; sessions go on until their leases end");
+            tracing::warn!(broker = %self.broker.urls, reason, "the broker does not hear this server; sessions go on until their leases end");
             self.failing = Some(reason);
         }
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use outboard_auth::certificate::{read_certificates, read_chain};
 use outboard_auth::files::read_secret;
-use outboard_broker_client::{Access, Url};
+use outboard_broker_client::{Access, Urls};
 use outboard_pool::words::LabelText;
 use outboard_transport::tls::{Anchor, Fingerprint};
 
@@ -15,8 +15,8 @@ use super::error::PoolError;
 /// A broker to which a server says how it is.
 #[derive(Debug, Clone)]
 pub struct Broker {
-    /// Where it is.
-    pub url: Url,
+    /// Where it is; where all of them are, if the pool has several.
+    pub urls: Urls,
     /// SHA-256 of its certificate, or ...
     pub fingerprint: Option<Fingerprint>,
     /// ... authorities that sign it, in PEM.
@@ -44,7 +44,7 @@ impl Broker {
         };
         let own = self.own.as_ref().map(|(certificate, key)| read_chain(certificate, key));
         let own = own.transpose().map_err(|error| failed(&error))?;
-        let access = Access::new(self.url.clone(), anchor, own, self.token()?);
+        let access = Access::new(self.urls.clone(), anchor, own, self.token()?);
         access.map_err(|error| failed(&error))
     }
 
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_broker_that_cannot_be_recognised_is_not_believed() {
         let broker = Broker {
-            url: "https://broker".parse().unwrap(),
+            urls: "https://broker".parse().unwrap(),
             fingerprint: None,
             authorities: None,
             token: None,

@@ -144,9 +144,8 @@ fn settings(authorities: &Path, trust: &Trust) -> Result<Arc<ClientConfig>, BadE
         path: path.to_owned(),
         reason: reason.to_string(),
     };
-    let read = |option, path: &Path| {
-        certificates_in(path).map_err(|error| wrong(option, path, &error))
-    };
+    let read =
+        |option, path: &Path| certificates_in(path).map_err(|error| wrong(option, path, &error));
     let anchor = Anchor::Authorities(read("--store-ca", authorities)?);
     let own = match &trust.own {
         None => None,

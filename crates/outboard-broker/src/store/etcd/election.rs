@@ -104,7 +104,7 @@ impl Candidate {
             is_over: Arc::clone(&is_over),
             cluster: self.cluster.clone(),
         };
-                let line = Line::new(self.cluster.clone());
+        let line = Line::new(self.cluster.clone());
         let store = EtcdStore::open(line, lease, revision, is_over).map_err(StandError::Store)?;
         Ok(Some((leadership, store)))
     }

@@ -20,7 +20,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The store of a broker that leads.
 #[derive(Debug)]
 pub struct EtcdStore {
-    runtime: Runtime,
+    /// Until it is dropped.
+    runtime: Option<Runtime>,
     writer: Writer,
 }
 
@@ -49,7 +50,7 @@ impl EtcdStore {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| StoreError::Strange(error.to_string()))?;
         let writer = Writer { line, lease, revision, written: 0, next: 1, is_over };
-        Ok(EtcdStore { runtime, writer })
+        Ok(EtcdStore { runtime: Some(runtime), writer })
     }
 
     /// All that leaders before have kept. Not to be called where others wait: it blocks.
@@ -58,7 +59,8 @@ impl EtcdStore {
     ///
     /// If it cannot be read, or this broker does not lead any more.
     pub fn memory(&mut self) -> Result<Memory, StoreError> {
-        self.runtime.block_on(self.writer.memory())
+        let EtcdStore { runtime, writer } = self;
+        block(runtime.as_ref(), writer.memory())
     }
 
     /// As [`Store::keep`](crate::store::Store::keep). It waits for an etcd that is away for as long
@@ -71,15 +73,31 @@ impl EtcdStore {
         &mut self,
         changes: impl IntoIterator<Item = &'a Change>,
     ) -> Result<(), StoreError> {
-        let Writer { line, next, .. } = &mut self.writer;
-        let all = records::transactions(line.prefix(), next, changes)
+        let EtcdStore { runtime, writer } = self;
+        let all = records::transactions(writer.line.prefix(), &mut writer.next, changes)
             .map_err(|error| StoreError::Strange(error.to_string()))?;
-        self.runtime.block_on(async {
+        block(runtime.as_ref(), async {
             for steps in all {
-                self.writer.write(steps).await?;
+                writer.write(steps).await?;
             }
             Ok(())
         })
+    }
+}
+
+fn block<T>(
+    runtime: Option<&Runtime>,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    runtime.map_or_else(|| Err(over("it ends")), |runtime| runtime.block_on(work))
+}
+
+impl Drop for EtcdStore {
+    fn drop(&mut self) {
+        // It may be dropped where nothing may block.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

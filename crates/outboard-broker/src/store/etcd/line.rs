@@ -85,8 +85,9 @@ impl Line {
             let answered = timeout(PATIENCE, self.exchange(path, body.clone())).await;
             match answered {
                 Ok(Ok((status, text))) if status.is_success() => {
-                    return serde_json::from_slice(&text)
-                        .map_err(|error| EtcdError::Away(format!("it answers strangely: {error}")));
+                    return serde_json::from_slice(&text).map_err(|error| {
+                        EtcdError::Away(format!("it answers strangely: {error}"))
+                    });
                 }
                 // It has no leader, or has lost it: another member may know more.
                 Ok(Ok((status, text))) if status.is_server_error() => last = said(status, &text),

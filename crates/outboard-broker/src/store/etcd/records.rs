@@ -214,9 +214,8 @@ mod tests {
         // What is cleared stands alone, since etcd refuses two steps for one key.
         let cleared = all.iter().filter(|steps| matches!(steps[0], Step::Clear(..)));
         assert_eq!(cleared.map(Vec::len).collect::<Vec<_>>(), [1]);
-        let removed = |steps: &Vec<Step>| {
-            steps.iter().filter(|step| matches!(step, Step::Remove(_))).count()
-        };
+        let removed =
+            |steps: &Vec<Step>| steps.iter().filter(|step| matches!(step, Step::Remove(_))).count();
         assert_eq!(all.iter().map(removed).sum::<usize>(), 1001, "the last thousand are one");
     }
 }

@@ -1,0 +1,402 @@
+//! Several brokers of one pool on a real etcd of three members: brokers and members are killed,
+//! stopped and cut off while requests, beats and programs go on.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use outboard_broker_client::{AskError, Blocking, Method};
+use outboard_e2e::raw_https::answer;
+use outboard_e2e::{
+    Authority, Brokers, Driver, Folder, Lines, PATIENCE, PlayedServer, PoolBroker, Server, command,
+    copy_common, outboard, programs, within,
+};
+use outboard_pool::api::{Ask, Grant, PoolView, Standing};
+use outboard_pool::words::{Condition, LeaseNumber, MayShare, Request};
+use outboard_test_support::etcd::{Certificates, Etcd};
+use outboard_test_support::skip;
+use rustix::process::Signal;
+
+/// How long nobody may lead.
+const FAILOVER: Duration = Duration::from_secs(5);
+
+fn ask(owner: &str, purpose: &str) -> Ask {
+    let (owner, group) = (owner.parse().unwrap(), "everybody".parse().unwrap());
+    let request = Request {
+        memory_bytes: 1 << 20,
+        may_share: MayShare::SameKey,
+        wait_seconds: 60,
+        ..Request::new(owner, group, 1)
+    };
+    let purpose = Some(purpose.parse().unwrap());
+    Ask { purpose, ..Ask::new(request, "ab".repeat(32).parse().unwrap()) }
+}
+
+/// Asks until there is an answer, as a client does.
+fn granted(broker: &Blocking, ask: &Ask) -> Grant {
+    let begun = Instant::now();
+    let mut last = String::new();
+    while begun.elapsed() < PATIENCE {
+        match broker.tell(Method::POST, "/v1/requests", ask) {
+            Ok(Standing::Granted(grant)) => return grant,
+            Ok(Standing::Waiting { because, .. }) => last = because,
+            Err(error) => last = error.to_string(),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("nothing was granted: {last}");
+}
+
+/// Gives it back, whether or not an answer comes.
+fn give_back(broker: &Blocking, lease: LeaseNumber) {
+    let is_over = || match broker.bytes(Method::DELETE, &format!("/v1/leases/{lease}")) {
+        Ok(_) | Err(AskError::Refused { status: 404, .. }) => true,
+        Err(_) => false,
+    };
+    assert!(within(PATIENCE, is_over), "lease {lease} is not given back");
+}
+
+fn view(broker: &Blocking) -> PoolView {
+    broker.ask(Method::GET, "/v1/pool").expect("it may be seen")
+}
+
+/// What goes on until its standard input ends, and says whether a program has failed.
+const FOR_EVER: &str = "echo ready; while \"$programs/attributes\" >/dev/null || { echo failed; exit 1; }; \
+    read -t 0.01 line; [ $? -gt 128 ]; do :; done; echo fine";
+
+#[test]
+fn programs_notice_nothing_of_a_leader_that_is_killed_stopped_or_cut_off() {
+    let Some(mut brokers) = Brokers::start("failover", 3, 1, &[]) else {
+        skip!("there is no etcd")
+    };
+    let folder = Folder::create();
+    let token = folder.write("token", &brokers.tokens.server);
+    let fingerprint = brokers.all[0].fingerprint.clone();
+    let (urls, state) = (brokers.urls(), folder.path("state"));
+    let flags = [
+        ["--driver", Driver::chosen().name()],
+        ["--tls", "on"],
+        ["--socket", "none"],
+        ["--state", &state],
+        ["--pool", &urls],
+        ["--pool-fingerprint", &fingerprint],
+        ["--pool-token-file", &token],
+        ["--pool-name", "gpu1"],
+    ];
+    let _server = Server::start_with(&flags.concat(), &[("OUTBOARD_CPU_DEVICES", "2")]);
+    let admin = brokers.for_token(&brokers.tokens.admin);
+    let is_there = || view(&admin).servers.iter().any(|it| it.condition == Condition::Ready);
+    assert!(within(PATIENCE, is_there), "the server has not registered");
+    let mut program = command()
+        .args(["run", "--gpus", "1", "--", "bash", "-c", FOR_EVER])
+        .envs(brokers.variables(&brokers.tokens.clients[0]))
+        .env("programs", programs())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("outboard starts");
+    let lines = Lines::of(program.stdout.take());
+    lines.find("ready");
+    let own = view(&admin).leases[0].number;
+
+    let mut say = Vec::new();
+    for how in ["killed", "stopped", "cut off from etcd"] {
+        let former = brokers.leader(None);
+        let begun = Instant::now();
+        match how {
+            "killed" => brokers.all[former].kill(),
+            "stopped" => brokers.signal(former, Signal::STOP),
+            _ => brokers.wires[former].cut(true),
+        }
+        // A request while nobody leads, as any other one. Which broker has answered before, a
+        // command that has just been started does not know.
+        let client = brokers.for_token(&brokers.tokens.clients[0]);
+        let grant = granted(&client, &ask("owner0", &format!("x.{former}.{}", say.len())));
+        let took = begun.elapsed();
+        say.push(format!("{how}: {} ms", took.as_millis()));
+        assert!(took < FAILOVER, "{how}: it took {took:?}");
+        match how {
+            "killed" => brokers.all[former].restart(),
+            "stopped" => brokers.signal(former, Signal::CONT),
+            _ => {
+                // It knows that another one may lead.
+                assert_eq!(brokers.health(former), "standing by");
+                brokers.wires[former].cut(false);
+            }
+        }
+        assert!(within(PATIENCE, || brokers.health(former) == "standing by"), "{how}");
+        assert_ne!(brokers.leader(None), former, "{how}");
+        give_back(&client, grant.number);
+        assert!(view(&admin).leases.iter().any(|lease| lease.number == own), "{how}: it is lost");
+    }
+    // One that ends in peace says so.
+    let former = brokers.leader(None);
+    let begun = Instant::now();
+    brokers.signal(former, Signal::TERM);
+    let client = brokers.for_token(&brokers.tokens.clients[0]);
+    granted(&client, &ask("owner0", "in-peace"));
+    say.push(format!("ended: {} ms", begun.elapsed().as_millis()));
+    eprintln!("until the next lease, of a leader that is {}", say.join(", "));
+    drop(program.stdin.take());
+    lines.find("fine");
+    assert!(program.wait().unwrap().success());
+}
+
+/// Numbers of a seed that is printed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+
+    fn pause(&mut self, most_ms: u64) {
+        std::thread::sleep(Duration::from_millis(self.roll(most_ms)));
+    }
+}
+
+/// For so long things break.
+const CHAOS: Duration = Duration::from_secs(35);
+const CLIENTS: usize = 5;
+
+/// What clients were told.
+#[derive(Default)]
+struct Told {
+    /// The purpose for which each lease was granted.
+    granted: Mutex<BTreeMap<LeaseNumber, String>>,
+    /// Leases that clients have kept.
+    kept: Mutex<Vec<LeaseNumber>>,
+    is_over: AtomicBool,
+    unbelieved: AtomicU64,
+}
+
+/// Asks, uses and gives back until it is over, and keeps the last lease.
+fn be_a_client(at: usize, seed: u64, broker: &Blocking, servers: &[PlayedServer], told: &Told) {
+    let mut dice = Dice(seed + at as u64 + 1);
+    for round in 0.. {
+        let purpose = format!("chaos.{at}.{round}");
+        let grant = granted(broker, &ask(&format!("owner{at}"), &purpose));
+        let other = told.granted.lock().unwrap().insert(grant.number, purpose.clone());
+        assert!(other.is_none_or(|other| other == purpose), "{} is two leases", grant.number);
+        let name = &grant.servers[0].name;
+        let server =
+            servers.iter().find(|server| server.name() == name).expect("it is one of them");
+        // It panics if another lease has the device.
+        if let Err(refused) = server.use_lease(&grant.token) {
+            eprintln!("{name} does not believe lease {}: {refused}", grant.number);
+            told.unbelieved.fetch_add(1, Ordering::Relaxed);
+        }
+        if told.is_over.load(Ordering::Relaxed) && round > 0 {
+            told.kept.lock().unwrap().push(grant.number);
+            return;
+        }
+        dice.pause(300);
+        give_back(broker, grant.number);
+    }
+}
+
+/// Breaks something of the pool, and mends it.
+fn break_and_mend(dice: &mut Dice, brokers: &mut Brokers) -> String {
+    let leads = (0..brokers.all.len()).find(|at| brokers.health(*at) == "serving");
+    // The leader's end is what matters most.
+    let broker = match (dice.roll(3), leads) {
+        (0 | 1, Some(leader)) => leader,
+        _ => dice.roll(brokers.all.len() as u64) as usize,
+    };
+    let member = dice.roll(brokers.etcd.count() as u64) as usize;
+    match dice.roll(5) {
+        0 => {
+            brokers.all[broker].kill();
+            dice.pause(4000);
+            brokers.all[broker].restart();
+            format!("broker {broker} was killed")
+        }
+        1 => {
+            brokers.signal(broker, Signal::STOP);
+            dice.pause(5000);
+            brokers.signal(broker, Signal::CONT);
+            format!("broker {broker} was stopped")
+        }
+        2 => {
+            brokers.wires[broker].cut(true);
+            dice.pause(5000);
+            brokers.wires[broker].cut(false);
+            format!("broker {broker} was cut off")
+        }
+        3 => {
+            brokers.etcd.kill(member);
+            dice.pause(3000);
+            brokers.etcd.restart(member);
+            format!("member {member} was killed")
+        }
+        _ => {
+            brokers.etcd.stop(member);
+            dice.pause(4000);
+            brokers.etcd.go_on(member);
+            format!("member {member} was stopped")
+        }
+    }
+}
+
+#[test]
+fn no_device_is_given_twice_and_no_lease_is_lost_whatever_breaks() {
+    let Some(mut brokers) = Brokers::start("chaos", 3, CLIENTS, &[]) else {
+        skip!("there is no etcd")
+    };
+    let seed = std::env::var("OUTBOARD_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
+    eprintln!("OUTBOARD_SEED={seed}");
+    let server = |name: &str| PlayedServer::of(brokers.for_token(&brokers.tokens.server), name, 2);
+    let servers = [server("gpu1"), server("gpu2")];
+    let clients: Vec<Blocking> =
+        brokers.tokens.clients.iter().map(|token| brokers.for_token(token)).collect();
+    let told = Told::default();
+    let mut done = Vec::new();
+    std::thread::scope(|scope| {
+        let (told, servers) = (&told, &servers);
+        let all = clients.iter().enumerate().take(4);
+        let threads: Vec<_> = all
+            .map(|(at, client)| scope.spawn(move || be_a_client(at, seed, client, servers, told)))
+            .collect();
+        let mut dice = Dice(seed);
+        let begun = Instant::now();
+        while begun.elapsed() < CHAOS && threads.iter().all(|thread| !thread.is_finished()) {
+            done.push(break_and_mend(&mut dice, &mut brokers));
+            dice.pause(1500);
+        }
+        told.is_over.store(true, Ordering::Relaxed);
+        threads.into_iter().for_each(|thread| thread.join().expect("it has seen nothing wrong"));
+    });
+    let granted = told.granted.into_inner().unwrap();
+    eprintln!("{} leases were granted while {}", granted.len(), done.join(", "));
+    assert!(granted.len() > 20 && done.len() > 4, "nothing has happened");
+
+    // What is kept is what was granted: seen by a leader that has just read it.
+    let former = brokers.leader(None);
+    brokers.all[former].kill();
+    brokers.leader(Some(former));
+    let admin = brokers.for_token(&brokers.tokens.admin);
+    let kept = told.kept.into_inner().unwrap();
+    assert_eq!(kept.len(), 4, "each client has kept one");
+    let there = || -> Vec<LeaseNumber> {
+        let live = view(&admin).leases.into_iter().filter(|lease| lease.over.is_none());
+        live.map(|lease| lease.number).collect()
+    };
+    let mut wanted = kept.clone();
+    wanted.sort_unstable();
+    assert!(
+        within(PATIENCE, || {
+            let mut there = there();
+            there.sort_unstable();
+            there == wanted
+        }),
+        "there are {:?}, and {wanted:?} were kept",
+        there()
+    );
+    for (number, client) in kept.iter().zip(kept.iter().map(|_| &admin)) {
+        give_back(client, *number);
+    }
+    assert!(within(PATIENCE, || view(&admin).leases.is_empty()), "all is free in the end");
+    let unbelieved = told.unbelieved.load(Ordering::Relaxed);
+    eprintln!("{unbelieved} leases were over before a server saw them");
+}
+
+#[test]
+fn a_broker_that_stands_by_says_who_leads_and_one_with_another_key_does_not_lead() {
+    let Some(mut brokers) = Brokers::start("by", 2, 1, &[]) else { skip!("there is no etcd") };
+    let _server = PlayedServer::of(brokers.for_token(&brokers.tokens.server), "gpu1", 1);
+    let leader = brokers.leader(None);
+    let other = 1 - leader;
+    let there = format!("https://{}", brokers.all[leader].address);
+    let named = |at: usize, token: &str| brokers.all[at].for_token(token);
+    let admin = &brokers.tokens.admin;
+    let refused = named(other, admin).bytes(Method::GET, "/v1/pool").unwrap_err();
+    assert!(matches!(&refused, AskError::Refused { status: 503, .. }), "{refused:?}");
+    assert!(refused.to_string().contains(&format!("the one at {there} leads")), "{refused}");
+    // Strangers are told nothing but where the page is.
+    let stranger = named(other, "obt_00").bytes(Method::GET, "/v1/pool").unwrap_err();
+    assert!(matches!(stranger, AskError::Refused { status: 401, .. }), "{stranger:?}");
+    let wanted = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let page = answer(&brokers.all[other], wanted);
+    assert!(page.starts_with("HTTP/1.1 307"), "{page}");
+    assert!(page.to_lowercase().contains(&format!("location: {there}/")), "{page}");
+    for (at, says) in [(leader, "1"), (other, "0")] {
+        let text = named(at, admin).bytes(Method::GET, "/metrics").unwrap();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(text.contains(&format!("outboard_pool_broker_leads {says}\n")), "{text}");
+    }
+    // Who names only that one is told so; who names both need not care.
+    let token = &brokers.tokens.clients[0];
+    let one = brokers.all[other].command(token, &["run", "--gpus", "1", "--", "true"]);
+    let said = String::from_utf8_lossy(&one.stderr).into_owned();
+    assert!(!one.status.success() && said.contains("name all brokers of the pool"), "{said}");
+    let mut both = command();
+    both.args(["run", "--gpus", "1", "--", "true"]).envs(brokers.variables(token));
+    assert!(both.output().unwrap().status.success());
+
+    // A broker of its own making has another key, and makes none where the pool has one.
+    let stranger = |folder: Folder| {
+        let flags = ["--store".to_owned(), brokers.etcd.url()];
+        PoolBroker::at("127.0.0.1:0", folder.into(), flags.to_vec())
+    };
+    let third = stranger(Folder::create());
+    let said = third.log.find("this broker cannot lead");
+    assert!(said.contains("copy lease.key"), "{said}");
+    assert!(!std::path::Path::new(&third.state.path("broker/lease.key")).exists());
+    let folder = Folder::create();
+    copy_common(&brokers.all[0].state, &folder);
+    std::fs::remove_file(folder.path("broker/lease.key")).unwrap();
+    let made = outboard(&["broker", "new-key", "--state", &folder.path("broker")]);
+    assert!(made.status.success(), "{made:?}");
+    let fourth = stranger(folder);
+    fourth.log.find("this broker cannot lead");
+    brokers.all.iter_mut().for_each(PoolBroker::kill);
+    std::thread::sleep(FAILOVER);
+    for broker in [&third, &fourth] {
+        let health = broker.for_token("").bytes(Method::GET, "/healthz").unwrap();
+        assert_eq!(health.as_ref(), b"standing by\n");
+    }
+    brokers.all[other].restart();
+    assert_eq!(brokers.leader(Some(leader)), other);
+}
+
+#[test]
+fn etcd_and_broker_know_each_other_by_certificates() {
+    let folder = Folder::create();
+    let ca = Authority::new("etcd's authority");
+    let authority = folder.write("ca.crt", &ca.certificate);
+    let member = ca.sign(&folder, "member", 2099);
+    let certificates = Certificates { authority: authority.clone(), member };
+    let Some(etcd) = Etcd::start_with("secured", 1, Some(&certificates)) else {
+        skip!("there is no etcd")
+    };
+    let [own, key] = ca.sign(&folder, "broker", 2099);
+    let flags = |authority: &str, own: &[String]| {
+        let mut flags =
+            vec!["--store".to_owned(), etcd.url(), "--store-ca".into(), authority.into()];
+        if let [own, key] = own {
+            flags.extend(["--store-cert".into(), own.clone(), "--store-key".into(), key.clone()]);
+        }
+        flags
+    };
+    let start = |flags| PoolBroker::at("127.0.0.1:0", Folder::create().into(), flags);
+    let broker = start(flags(&authority, &[own.clone(), key.clone()]));
+    broker.log.find("brokering");
+    drop(broker);
+    // Without a certificate it is a stranger to etcd, and an etcd of another authority is one to it.
+    let other = Authority::new("another one");
+    let theirs = folder.write("other.crt", &other.certificate);
+    for flags in [flags(&authority, &[]), flags(&theirs, &[own, key])] {
+        let said = start(flags).log.find("this broker cannot lead");
+        assert!(said.contains("etcd does not answer"), "{said}");
+    }
+    let plain = outboard(&["broker", "--store", "etcd://db1.example:2379"]);
+    let said = String::from_utf8_lossy(&plain.stderr).into_owned();
+    assert!(!plain.status.success() && said.contains("in the clear"), "{said}");
+}

@@ -1,0 +1,195 @@
+//! An etcd of several members on this machine, which tests kill, stop and start again.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Names the program in place of the one that `cargo xtask etcd` lays out.
+const VARIABLE: &str = "OUTBOARD_ETCD";
+/// How long an etcd may take to answer after it was started.
+const STARTUP: Duration = Duration::from_secs(30);
+
+/// The program, if this machine has it.
+pub fn program() -> Option<PathBuf> {
+    let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let own = std::env::current_exe().ok();
+    let laid_out = own.and_then(|own| {
+        own.ancestors().map(|folder| folder.join("etcd/etcd")).find(|path| path.is_file())
+    });
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let installed = || std::env::split_paths(&search).map(|folder| folder.join("etcd"));
+    named.or(laid_out).or_else(|| installed().find(|path| path.is_file()))
+}
+
+/// Files in PEM by which members and clients of an etcd know each other.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    /// The authority that has signed the other one.
+    pub authority: String,
+    /// The members' certificate, for servers and clients, and its key.
+    pub member: [String; 2],
+}
+
+/// A running etcd; killed when dropped.
+#[derive(Debug)]
+pub struct Etcd {
+    members: Vec<Member>,
+    folder: PathBuf,
+}
+
+#[derive(Debug)]
+struct Member {
+    port: u16,
+    arguments: Vec<String>,
+    child: Child,
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
+    listener.local_addr().expect("it has an address").port()
+}
+
+fn spawn(arguments: &[String]) -> Child {
+    let program = program().expect("it was there before");
+    let log = std::env::var_os("OUTBOARD_ETCD_LOG").is_some();
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(if log { Stdio::inherit() } else { Stdio::null() })
+        .spawn()
+        .expect("etcd starts")
+}
+
+impl Etcd {
+    /// Starts one of so many members, if this machine has the program. `name` is the test's.
+    pub fn start(name: &str, count: usize) -> Option<Etcd> {
+        Etcd::start_with(name, count, None)
+    }
+
+    /// The same, which speaks only with those who have a certificate of the authority.
+    pub fn start_with(name: &str, count: usize, tls: Option<&Certificates>) -> Option<Etcd> {
+        program()?;
+        let folder = std::env::temp_dir().join(format!("outboard-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let ports: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
+        let peers = ports.iter().enumerate();
+        let peers: Vec<String> =
+            peers.map(|(at, (_, peer))| format!("m{at}=http://127.0.0.1:{peer}")).collect();
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let secured = tls.map_or_else(Vec::new, |tls| {
+            let [certificate, key] = &tls.member;
+            vec![
+                "--client-cert-auth".to_owned(),
+                format!("--trusted-ca-file={}", tls.authority),
+                format!("--cert-file={certificate}"),
+                format!("--key-file={key}"),
+            ]
+        });
+        let arguments = |at: usize, (client, peer): (u16, u16)| {
+            let listens = format!("{scheme}://127.0.0.1:{client}");
+            let peer = format!("http://127.0.0.1:{peer}");
+            let mut all = vec![
+                format!("--name=m{at}"),
+                format!("--data-dir={}", folder.join(format!("m{at}")).display()),
+                format!("--listen-client-urls={listens}"),
+                format!("--advertise-client-urls={listens}"),
+                format!("--listen-peer-urls={peer}"),
+                format!("--initial-advertise-peer-urls={peer}"),
+                format!("--initial-cluster={}", peers.join(",")),
+                "--log-level=error".to_owned(),
+            ];
+            all.extend(secured.iter().cloned());
+            all
+        };
+        let members = ports.iter().enumerate().map(|(at, ports)| {
+            let arguments = arguments(at, *ports);
+            Member { port: ports.0, child: spawn(&arguments), arguments }
+        });
+        let etcd = Etcd { members: members.collect(), folder: folder.clone() };
+        let until = Instant::now() + STARTUP;
+        // One that is encrypted is asked by brokers, which wait for it.
+        while tls.is_none() && !etcd.members.iter().all(Member::is_well) {
+            assert!(Instant::now() < until, "etcd does not start");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Some(etcd)
+    }
+
+    /// As a broker is told.
+    pub fn url(&self) -> String {
+        let members: Vec<String> =
+            self.members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
+        format!("etcd://{}", members.join(","))
+    }
+
+    /// The ports at which members answer clients.
+    pub fn ports(&self) -> Vec<u16> {
+        self.members.iter().map(|member| member.port).collect()
+    }
+
+    /// How many members there are.
+    pub fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Kills a member with no time to do anything.
+    pub fn kill(&mut self, at: usize) {
+        let child = &mut self.members[at].child;
+        child.kill().expect("it runs");
+        child.wait().expect("it has run");
+    }
+
+    /// Starts a member again that was killed.
+    pub fn restart(&mut self, at: usize) {
+        let member = &mut self.members[at];
+        member.child = spawn(&member.arguments);
+    }
+
+    /// Stops a member, which then answers nobody although connections to it come about.
+    pub fn stop(&self, at: usize) {
+        self.signal(at, Signal::STOP);
+    }
+
+    /// Has a member go on that was stopped.
+    pub fn go_on(&self, at: usize) {
+        self.signal(at, Signal::CONT);
+    }
+
+    fn signal(&self, at: usize, signal: Signal) {
+        kill_process(Pid::from_child(&self.members[at].child), signal).expect("it runs");
+    }
+
+    /// The folder of all members.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Member {
+    /// Whether it answers, and knows a leader.
+    fn is_well(&self) -> bool {
+        let asked = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+            stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
+            let mut said = String::new();
+            stream.read_to_string(&mut said)?;
+            Ok(said)
+        };
+        asked().is_ok_and(|said| said.contains("\"health\":\"true\""))
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            let _ = member.child.kill();
+            let _ = member.child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
