@@ -16,7 +16,8 @@ import (
 func runController(ctx context.Context, arguments []string) error {
 	flags, where := newFlags("controller")
 	access := broker.Access{}
-	flags.StringVar(&access.URL, "pool", variable("OUTBOARD_POOL", ""), "the broker, https://HOST")
+	flags.StringVar(&access.URL, "pool", variable("OUTBOARD_POOL", ""),
+		"the broker, https://HOST, or all of them with commas between them")
 	flags.StringVar(&access.Fingerprint, "pool-fingerprint",
 		variable("OUTBOARD_POOL_FINGERPRINT", ""), "of the broker's certificate")
 	flags.StringVar(&access.Authorities, "pool-ca", variable("OUTBOARD_POOL_CA", ""),

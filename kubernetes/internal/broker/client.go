@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,17 +25,23 @@ const mostBytes = 64 << 20
 // patience is how long an answer may take.
 const patience = 20 * time.Second
 
+// patienceWithOneOfSeveral is the same where another broker may lead.
+const patienceWithOneOfSeveral = 5 * time.Second
+
 // Access says where the broker is, how it is recognised, and who asks.
 type Access struct {
+	// URL may be those of several brokers, with commas between them.
 	URL         string
 	Fingerprint string
 	Authorities string
 	TokenFile   string
 }
 
-// Client asks a broker.
+// Client asks a broker, or whichever of several leads.
 type Client struct {
-	url       string
+	urls []string
+	// at counts how often another one was turned to.
+	at        atomic.Uint64
 	tokenFile string
 	http      *http.Client
 }
@@ -75,12 +82,20 @@ func IsFinal(err error) bool {
 
 // New makes a client.
 func New(access Access) (*Client, error) {
-	where, err := url.Parse(access.URL)
-	if err != nil || where.Scheme != "https" || where.Host == "" {
-		return nil, fmt.Errorf("the broker's address is %q; say it as https://HOST", access.URL)
+	var urls []string
+	for _, text := range strings.Split(access.URL, ",") {
+		where, err := url.Parse(strings.TrimSpace(text))
+		if err != nil || where.Scheme != "https" || where.Host == "" {
+			return nil, fmt.Errorf("the broker's address is %q; say it as https://HOST", text)
+		}
+		if where.Port() == "" {
+			where.Host += ":9472"
+		}
+		urls = append(urls, strings.TrimSuffix(where.String(), "/"))
 	}
-	if where.Port() == "" {
-		where.Host += ":9472"
+	timeout := patience
+	if len(urls) > 1 {
+		timeout = patienceWithOneOfSeveral
 	}
 	settings, err := trust(access)
 	if err != nil {
@@ -88,9 +103,9 @@ func New(access Access) (*Client, error) {
 	}
 	transport := &http.Transport{TLSClientConfig: settings, MaxIdleConnsPerHost: 4}
 	return &Client{
-		url:       strings.TrimSuffix(where.String(), "/"),
+		urls:      urls,
 		tokenFile: access.TokenFile,
-		http:      &http.Client{Transport: transport, Timeout: patience},
+		http:      &http.Client{Transport: transport, Timeout: timeout},
 	}, nil
 }
 
@@ -160,7 +175,26 @@ func (c *Client) End(ctx context.Context, purpose string) error {
 	return err
 }
 
+// ask asks one broker after the other, until one leads. What is asked for may be asked twice: a
+// lease is asked for by its purpose.
 func ask[T any](ctx context.Context, c *Client, method, path string, body any) (*T, error) {
+	var found *T
+	var err error
+	for range c.urls {
+		at := c.at.Load()
+		found, err = askOne[T](ctx, c, c.urls[at%uint64(len(c.urls))], method, path, body)
+		var away *AwayError
+		if !errors.As(err, &away) {
+			break
+		}
+		c.at.CompareAndSwap(at, at+1)
+	}
+	return found, err
+}
+
+func askOne[T any](
+	ctx context.Context, c *Client, broker, method, path string, body any,
+) (*T, error) {
 	// It is read each time: an administrator may put another one there.
 	token, err := os.ReadFile(c.tokenFile)
 	if err != nil {
@@ -174,7 +208,7 @@ func ask[T any](ctx context.Context, c *Client, method, path string, body any) (
 		}
 		content = bytes.NewReader(text)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, c.url+path, content)
+	request, err := http.NewRequestWithContext(ctx, method, broker+path, content)
 	if err != nil {
 		return nil, err
 	}

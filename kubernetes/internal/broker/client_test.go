@@ -84,3 +84,23 @@ func TestASchedulerEndsItsOwnOnly(t *testing.T) {
 		}
 	}
 }
+
+func TestOneOfSeveralLeads(t *testing.T) {
+	pool := pooltest.Start(t)
+	access := pool.Access(t, "scheduler", "kubernetes")
+	// Nobody is at the first address and at the last one.
+	access.URL = "https://127.0.0.1:1, " + pool.URL + ",https://127.0.0.1:2"
+	client, err := broker.New(access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := client.Me(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	access.URL = pool.URL + ",http://broker"
+	if _, err := broker.New(access); err == nil {
+		t.Fatal("one address is none of a broker")
+	}
+}

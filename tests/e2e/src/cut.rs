@@ -53,8 +53,7 @@ fn wire(port: u16, is_cut: &Arc<AtomicBool>) -> u16 {
 fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
     let mut room = [0; 16 << 10];
     let _ = to.set_nodelay(true);
-    loop {
-        let Ok(count @ 1..) = from.read(&mut room) else { break };
+    while let Ok(count @ 1..) = from.read(&mut room) {
         while is_cut.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
         }
