@@ -5,6 +5,7 @@ use super::line::{EtcdError, Line};
 use super::records;
 use crate::desk::{Change, Memory};
 use crate::store::StoreError;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -38,6 +39,8 @@ struct Writer {
     next: u64,
     /// Whether this broker leads no more.
     is_over: Arc<AtomicBool>,
+    /// Whether the log says that etcd does not answer.
+    is_told: Cell<bool>,
 }
 
 impl EtcdStore {
@@ -49,7 +52,8 @@ impl EtcdStore {
     ) -> Result<EtcdStore, StoreError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| StoreError::Strange(error.to_string()))?;
-        let writer = Writer { line, lease, revision, written: 0, next: 1, is_over };
+        let is_told = Cell::new(false);
+        let writer = Writer { line, lease, revision, written: 0, next: 1, is_over, is_told };
         Ok(EtcdStore { runtime: Some(runtime), writer })
     }
 
@@ -114,6 +118,9 @@ impl Writer {
                 Err(over(&error.to_string()))
             }
             EtcdError::Away(_) => {
+                if !self.is_told.replace(true) {
+                    tracing::warn!(%error, "etcd does not take what this broker decides; it tries again");
+                }
                 tokio::time::sleep(PAUSE).await;
                 Ok(())
             }
@@ -190,6 +197,9 @@ impl Writer {
             }
         }
         self.written += 1;
+        if self.is_told.take() {
+            tracing::info!("etcd takes what this broker decides again");
+        }
         Ok(())
     }
 }

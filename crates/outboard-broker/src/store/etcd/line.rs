@@ -89,8 +89,8 @@ impl Line {
                         EtcdError::Away(format!("it answers strangely: {error}"))
                     });
                 }
-                // It has no leader, or has lost it: another member may know more.
-                Ok(Ok((status, text))) if status.is_server_error() => last = said(status, &text),
+                // It has no leader, or too much to do or no room: another member may have.
+                Ok(Ok((status, text))) if may_pass(status) => last = said(status, &text),
                 Ok(Ok((status, text))) => {
                     return Err(EtcdError::Refused {
                         status: status.as_u16(),
@@ -152,6 +152,10 @@ impl Line {
         tokio::spawn(async { drop(driver.await) });
         Ok(sender)
     }
+}
+
+fn may_pass(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }
 
 fn said(status: StatusCode, text: &[u8]) -> String {
