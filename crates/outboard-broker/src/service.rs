@@ -73,7 +73,9 @@ impl Service {
     ///
     /// If the one that signs is not among them.
     pub(crate) fn set_keys(&self, keys: Vec<SigningKey>) -> Result<(), StoreError> {
-        self.signers.borrow_mut().reload(keys, Timestamp::now())
+        self.signers.borrow_mut().reload(keys, Timestamp::now())?;
+        self.has_other_keys.set(true);
+        Ok(())
     }
 
     /// Keeps what has been decided, and wakes those whom it concerns.

@@ -1,7 +1,8 @@
 //! Which key signs leases, and which keys servers are to believe.
 //!
 //! A new key is told to servers for a while before it signs. The one before is told to them until
-//! the last lease that it has signed is over.
+//! the last lease that it has signed is over. No key is told to them that is not in this broker's
+//! file: who can write to the store cannot have servers believe another one.
 
 use crate::desk::{Former, Keys, SILENT_AFTER};
 use crate::store::StoreError;
@@ -54,7 +55,8 @@ impl Signers {
         if present >= own.len() {
             return Err(none());
         }
-        let former = kept.map(|kept| kept.former.clone()).unwrap_or_default();
+        let mut former = kept.map(|kept| kept.former.clone()).unwrap_or_default();
+        former.retain(|former| own.iter().any(|key| is(key, &former.key)));
         let present_key = own.remove(present);
         // Those behind it have signed before.
         let next = (present > 0).then(|| (own.swap_remove(0), now));
@@ -96,6 +98,7 @@ impl Signers {
         if !is_known {
             self.next = again.next;
         }
+        self.former = again.former;
         Ok(())
     }
 
@@ -139,7 +142,7 @@ mod tests {
     fn a_new_key_is_told_before_it_signs_and_the_former_one_until_its_leases_are_over() {
         let [(old, old_public), (new, new_public)] = [key(), key()];
         let mut signers = Signers::new(own(&[&old]), None, true, at(0)).unwrap();
-        assert_eq!(signers.believed(), [old_public.clone()]);
+        assert_eq!(signers.believed(), [old_public.as_str()]);
         signers.reload(own(&[&new, &old]), at(10)).unwrap();
         // Read again, it waits no longer.
         signers.reload(own(&[&new, &old]), at(12)).unwrap();
@@ -149,16 +152,30 @@ mod tests {
         assert!(signers.tick(at(25), || at(85)));
         assert!(is(signers.present(), &new_public));
         assert_eq!(signers.believed(), [new_public.clone(), old_public.clone()]);
-        // One that is started anew goes on with it, and needs the former one's secret no more.
+        // One that is started anew goes on with it.
         let kept = signers.keys();
-        signers = Signers::new(own(&[&new]), Some(&kept), true, at(30)).unwrap();
+        signers = Signers::new(own(&[&new, &old]), Some(&kept), true, at(30)).unwrap();
         assert_eq!(signers.believed(), [new_public.clone(), old_public.clone()]);
         assert!(!signers.tick(at(144), || unreachable!()));
         assert!(signers.tick(at(145), || unreachable!()));
-        assert_eq!(signers.believed(), [new_public.clone()]);
+        assert_eq!(signers.believed(), [new_public.as_str()]);
         // A file that still has the former one changes nothing.
         signers.reload(own(&[&new, &old]), at(150)).unwrap();
         assert_eq!(signers.believed(), [new_public]);
+    }
+
+    #[test]
+    fn servers_are_told_of_no_key_that_the_broker_does_not_have() {
+        let [(old, old_public), (new, new_public), (_, others)] = [key(), key(), key()];
+        let former = |key: &String| Former { key: key.clone(), until: at(999) };
+        let former = vec![former(&old_public), former(&others)];
+        let kept = Keys { signs: new_public.clone(), former };
+        let mut signers = Signers::new(own(&[&new, &old]), Some(&kept), true, at(0)).unwrap();
+        assert_eq!(signers.believed(), [new_public.as_str(), &old_public]);
+        // Who takes the former one out of the file has servers believe it no longer.
+        signers.reload(own(&[&new]), at(1)).unwrap();
+        assert_eq!(signers.believed(), [new_public]);
+        assert!(signers.keys().former.is_empty());
     }
 
     #[test]

@@ -389,7 +389,7 @@ fn etcd_and_broker_know_each_other_by_certificates() {
     let broker = start(flags(&authority, &[own.clone(), key.clone()]));
     broker.log.find("brokering");
     drop(broker);
-    // Without a certificate it is a stranger to etcd, and an etcd of another authority is one to it.
+    // Without a certificate it is a stranger to etcd, as an etcd of another authority is to it.
     let other = Authority::new("another one");
     let theirs = folder.write("other.crt", &other.certificate);
     for flags in [flags(&authority, &[]), flags(&theirs, &[own, key])] {

@@ -183,7 +183,7 @@ fn be_the_child() {
 fn a_kill_at_any_time_loses_no_lease_and_grants_none_twice() {
     be_the_child();
     let test = "store::a_kill_at_any_time_loses_no_lease_and_grants_none_twice";
-    survives_kills(&Place::file("killed"), test, Kills { rounds: 25, grants: 60, within_ms: 120 });
+    survives_kills(&Place::file("killed"), test, &Kills { rounds: 25, grants: 60, within_ms: 120 });
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_kill_at_any_time_loses_nothing_in_etcd() {
     let Some(place) = Place::etcd("killed", 1) else { skip!("there is no etcd") };
     let test = "store::a_kill_at_any_time_loses_nothing_in_etcd";
     // Each has to wait until the one before leads no more.
-    survives_kills(&place, test, Kills { rounds: 4, grants: 20, within_ms: 4000 });
+    survives_kills(&place, test, &Kills { rounds: 4, grants: 20, within_ms: 4000 });
 }
 
 /// How often and how soon.
@@ -204,7 +204,7 @@ struct Kills {
 }
 
 /// A process that grants is killed at some time, again and again.
-fn survives_kills(place: &Place, test: &str, kills: Kills) {
+fn survives_kills(place: &Place, test: &str, kills: &Kills) {
     let mut numbers = BTreeSet::new();
     let mut over = BTreeSet::new();
     let mut seed = 88172645463325252_u64;

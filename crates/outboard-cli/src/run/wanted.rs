@@ -104,7 +104,7 @@ impl Args {
         };
         Ask {
             for_seconds: self.for_at_most.map(whole_seconds),
-            // Asked again, of a broker that does not know whether it has answered, it is this lease.
+            // Asked again because the answer was lost, it is this lease.
             purpose: purpose(&client_key),
             ..Ask::new(request, client_key)
         }
