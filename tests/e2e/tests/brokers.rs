@@ -103,11 +103,15 @@ fn programs_notice_nothing_of_a_leader_that_is_killed_stopped_or_cut_off() {
     let own = view(&admin).leases[0].number;
 
     let mut say = Vec::new();
-    for how in ["killed", "stopped", "cut off from etcd"] {
+    for how in ["killed", "killed with etcd's leader", "stopped", "cut off from etcd"] {
         let former = brokers.leader(None);
+        let member = brokers.etcd.leader().filter(|_| how.contains("with"));
         let begun = Instant::now();
+        if let Some(member) = member {
+            brokers.etcd.kill(member);
+        }
         match how {
-            "killed" => brokers.all[former].kill(),
+            "killed" | "killed with etcd's leader" => brokers.all[former].kill(),
             "stopped" => brokers.signal(former, Signal::STOP),
             _ => brokers.wires[former].cut(true),
         }
@@ -119,7 +123,10 @@ fn programs_notice_nothing_of_a_leader_that_is_killed_stopped_or_cut_off() {
         say.push(format!("{how}: {} ms", took.as_millis()));
         assert!(took < FAILOVER, "{how}: it took {took:?}");
         match how {
-            "killed" => brokers.all[former].restart(),
+            "killed" | "killed with etcd's leader" => {
+                brokers.all[former].restart();
+                member.into_iter().for_each(|member| brokers.etcd.restart(member));
+            }
             "stopped" => brokers.signal(former, Signal::CONT),
             _ => {
                 // It knows that another one may lead.

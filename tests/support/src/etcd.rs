@@ -131,6 +131,11 @@ impl Etcd {
         self.members.iter().map(|member| member.port).collect()
     }
 
+    /// The member that leads, of those that answer.
+    pub fn leader(&self) -> Option<usize> {
+        self.members.iter().position(Member::leads)
+    }
+
     /// How many members there are.
     pub fn count(&self) -> usize {
         self.members.len()
@@ -172,15 +177,25 @@ impl Etcd {
 impl Member {
     /// Whether it answers, and knows a leader.
     fn is_well(&self) -> bool {
-        let asked = || -> std::io::Result<String> {
-            let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-            stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
-            let mut said = String::new();
-            stream.read_to_string(&mut said)?;
-            Ok(said)
-        };
-        asked().is_ok_and(|said| said.contains("\"health\":\"true\""))
+        let said = self.ask("GET /health HTTP/1.0\r\n\r\n");
+        said.is_ok_and(|said| said.contains("\"health\":\"true\""))
+    }
+
+    fn leads(&self) -> bool {
+        let request = "POST /v3/maintenance/status HTTP/1.0\r\ncontent-length: 2\r\n\r\n{}";
+        let Ok(said) = self.ask(request) else { return false };
+        let body = said.split("\r\n\r\n").nth(1).unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+        !status["leader"].is_null() && status["leader"] == status["header"]["member_id"]
+    }
+
+    fn ask(&self, request: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(request.as_bytes())?;
+        let mut said = String::new();
+        stream.read_to_string(&mut said)?;
+        Ok(said)
     }
 }
 

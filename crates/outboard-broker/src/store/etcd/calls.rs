@@ -10,13 +10,15 @@ use serde_json::{Value, json};
 pub(super) struct Entry {
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
+    /// At which revision it got that.
+    pub(super) revision: i64,
 }
 
 /// What must be so for a transaction to do anything.
 #[derive(Clone, Debug)]
 pub(super) enum Condition {
-    /// The key was made at that revision; 0: there is none.
-    Made(String, i64),
+    /// The key was put last at that revision; 0: there is none.
+    Unchanged(String, i64),
     /// The key has this.
     Has(String, String),
 }
@@ -24,8 +26,8 @@ pub(super) enum Condition {
 /// What a transaction does.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// The key has this from now on; if a lease is named, until that ends.
-    Put(Vec<u8>, Vec<u8>, Option<i64>),
+    /// The key has this from now on.
+    Put(Vec<u8>, Vec<u8>),
     /// There is no such key any more.
     Remove(Vec<u8>),
     /// There is no key from the first one up to the second any more.
@@ -68,23 +70,11 @@ struct Header {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Granted {
-    #[serde(rename = "ID", deserialize_with = "number")]
-    id: i64,
-    #[serde(rename = "TTL", deserialize_with = "number")]
-    ttl: i64,
-}
-
-#[derive(Deserialize)]
-struct Streamed {
-    result: Granted,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
 struct KeyValue {
     key: String,
     value: String,
+    #[serde(deserialize_with = "number")]
+    mod_revision: i64,
 }
 
 #[derive(Default, Deserialize)]
@@ -117,16 +107,17 @@ impl KeyValue {
             Base64::decode_to_vec(text, None)
                 .map_err(|error| EtcdError::Away(format!("it answers strangely: {error}")))
         };
-        Ok(Entry { key: bytes(&self.key)?, value: bytes(&self.value)? })
+        let (key, value) = (bytes(&self.key)?, bytes(&self.value)?);
+        Ok(Entry { key, value, revision: self.mod_revision })
     }
 }
 
 impl Condition {
     fn form(&self) -> Result<Value, EtcdError> {
         Ok(match self {
-            Condition::Made(key, revision) => json!({
+            Condition::Unchanged(key, revision) => json!({
                 "key": text(key.as_bytes())?, "result": "EQUAL",
-                "target": "CREATE", "create_revision": revision.to_string(),
+                "target": "MOD", "mod_revision": revision.to_string(),
             }),
             Condition::Has(key, value) => json!({
                 "key": text(key.as_bytes())?, "result": "EQUAL",
@@ -139,9 +130,8 @@ impl Condition {
 impl Step {
     fn form(&self) -> Result<Value, EtcdError> {
         Ok(match self {
-            Step::Put(key, value, lease) => json!({"request_put": {
+            Step::Put(key, value) => json!({"request_put": {
                 "key": text(key)?, "value": text(value)?,
-                "lease": lease.unwrap_or(0).to_string(),
             }}),
             Step::Remove(key) => json!({"request_delete_range": {"key": text(key)?}}),
             Step::Clear(from, to) => json!({"request_delete_range": {
@@ -152,26 +142,6 @@ impl Step {
 }
 
 impl Line {
-    /// A lease of etcd's, and for how many seconds it is good.
-    pub(super) async fn grant(&mut self, seconds: i64) -> Result<(i64, i64), EtcdError> {
-        let body = json!({"TTL": seconds.to_string()});
-        let granted: Granted = self.ask("/v3/lease/grant", &body).await?;
-        Ok((granted.id, granted.ttl))
-    }
-
-    /// For how many seconds the lease is good now; none, if it is over.
-    pub(super) async fn keep_alive(&mut self, lease: i64) -> Result<Option<i64>, EtcdError> {
-        let body = json!({"ID": lease.to_string()});
-        let streamed: Streamed = self.ask("/v3/lease/keepalive", &body).await?;
-        Ok(Some(streamed.result.ttl).filter(|ttl| *ttl > 0))
-    }
-
-    /// Ends a lease, and with it its keys.
-    pub(super) async fn revoke(&mut self, lease: i64) -> Result<(), EtcdError> {
-        let body = json!({"ID": lease.to_string()});
-        self.ask::<Value>("/v3/lease/revoke", &body).await.map(drop)
-    }
-
     /// What a key has.
     pub(super) async fn get(&mut self, key: &str) -> Result<Option<Entry>, EtcdError> {
         let range: Range = self.ask("/v3/kv/range", &json!({"key": text(key.as_bytes())?})).await?;

@@ -29,10 +29,10 @@ pub struct EtcdStore {
 #[derive(Debug)]
 struct Writer {
     line: Line,
-    /// Of this leader.
-    lease: i64,
-    /// At which the key `leader` was made.
-    revision: i64,
+    /// Of this leader, and of no other one.
+    term: u64,
+    /// At which it has begun to lead.
+    begun: i64,
     /// How many transactions are written.
     written: u64,
     /// The number of the next lease.
@@ -46,14 +46,14 @@ struct Writer {
 impl EtcdStore {
     pub(super) fn open(
         line: Line,
-        lease: i64,
-        revision: i64,
+        term: u64,
+        begun: i64,
         is_over: Arc<AtomicBool>,
     ) -> Result<EtcdStore, StoreError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| StoreError::Strange(error.to_string()))?;
         let is_told = Cell::new(false);
-        let writer = Writer { line, lease, revision, written: 0, next: 1, is_over, is_told };
+        let writer = Writer { line, term, begun, written: 0, next: 1, is_over, is_told };
         Ok(EtcdStore { runtime: Some(runtime), writer })
     }
 
@@ -172,7 +172,7 @@ impl Writer {
                  wrote it, or another prefix",
                 String::from_utf8_lossy(&entry.value)
             ))),
-            None => self.write(vec![Step::Put(form.into(), PRESENT_FORM.into(), None)]).await,
+            None => self.write(vec![Step::Put(form.into(), PRESENT_FORM.into())]).await,
         }
     }
 
@@ -180,12 +180,12 @@ impl Writer {
     async fn write(&mut self, mut steps: Vec<Step>) -> Result<(), StoreError> {
         let prefix = self.line.prefix();
         let (leader, written) = (records::leader(prefix), records::written(prefix));
-        let turn = |number| records::turn(self.lease, number);
+        let turn = |number| records::turn(self.term, number);
         let (before, after) = (turn(self.written), turn(self.written + 1));
         let before = String::from_utf8_lossy(&before).into_owned();
         let conditions =
-            [Condition::Made(leader, self.revision), Condition::Has(written.clone(), before)];
-        steps.push(Step::Put(written.clone().into_bytes(), after.clone(), None));
+            [Condition::Unchanged(leader, self.begun), Condition::Has(written.clone(), before)];
+        steps.push(Step::Put(written.clone().into_bytes(), after.clone()));
         loop {
             let outcome = self.line.transact(&conditions, &steps, &written).await;
             match outcome {

@@ -41,8 +41,7 @@ pub enum EtcdError {
 
 #[derive(Deserialize)]
 struct Failure {
-    #[serde(default)]
-    error: String,
+    message: String,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -159,7 +158,7 @@ fn may_pass(status: StatusCode) -> bool {
 }
 
 fn said(status: StatusCode, text: &[u8]) -> String {
-    let failure = serde_json::from_slice::<Failure>(text).map(|failure| failure.error);
+    let failure = serde_json::from_slice::<Failure>(text).map(|failure| failure.message);
     match failure {
         Ok(error) if !error.is_empty() => outboard_wire::plain(&error).chars().take(300).collect(),
         _ => format!("status {status}"),

@@ -18,14 +18,19 @@ pub(super) fn leader(prefix: &str) -> String {
     format!("{prefix}leader")
 }
 
+/// That it is there: put again and again. It begins as the one before does.
+pub(super) fn alive(prefix: &str) -> String {
+    format!("{prefix}leader/alive")
+}
+
 /// Which transaction was the last.
 pub(super) fn written(prefix: &str) -> String {
     format!("{prefix}written")
 }
 
-/// A transaction of a leader: its lease of etcd's, and the number.
-pub(super) fn turn(lease: i64, number: u64) -> Vec<u8> {
-    format!("{lease}/{number}").into_bytes()
+/// A transaction of a leader: its term, and the number.
+pub(super) fn turn(term: u64, number: u64) -> Vec<u8> {
+    format!("{term}/{number}").into_bytes()
 }
 
 /// The form of all this.
@@ -163,7 +168,7 @@ impl Batch {
             return;
         }
         let step = |(key, value): (Vec<u8>, Option<Vec<u8>>)| match value {
-            Some(value) => Step::Put(key, value, None),
+            Some(value) => Step::Put(key, value),
             None => Step::Remove(key),
         };
         all.push(puts.into_iter().map(step).collect());
