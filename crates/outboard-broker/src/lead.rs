@@ -103,20 +103,20 @@ impl<'a> Lead<'a> {
         }
     }
 
-    /// Leads, if nobody does and this broker has the pool's key.
+    /// Leads, if nobody else does and this broker has the pool's key.
     async fn stand(
         &self,
         candidate: &mut Candidate,
     ) -> Result<Option<(Leadership, EtcdStore)>, StandError> {
         let leader = candidate.leader().await;
         self.front.stand_by(leader.as_ref().ok().cloned().flatten());
-        let is_led = leader?.is_some();
+        leader?;
         let kept = candidate.keys().await?;
         // A broker that has no key must not make one where others have.
         let folder = &self.config.state;
         let own = signing_keys(folder, kept.is_none()).map_err(StandError::Store)?;
         Signers::new(own, kept.as_ref(), true, Timestamp::now()).map_err(StandError::Store)?;
-        if is_led { Ok(None) } else { candidate.stand().await }
+        candidate.stand().await
     }
 
     /// Goes on where the leader before has stopped.
