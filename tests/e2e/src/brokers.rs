@@ -3,11 +3,14 @@
 use crate::cut::Wires;
 use crate::pool_broker::PoolBroker;
 use crate::{Folder, PATIENCE, within};
-use outboard_broker_client::{Blocking, Method, Settings};
+use outboard_broker_client::{AskError, Blocking, Method, Settings};
+use outboard_pool::api::{Ask, Grant, PoolView, Standing};
+use outboard_pool::words::{LeaseNumber, MayShare, Request};
 use outboard_test_support::etcd::Etcd;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What the brokers of a pool have in common.
 const COMMON: [&str; 4] = ["lease.key", "server.crt", "server.key", "tokens.json"];
@@ -125,4 +128,47 @@ impl Brokers {
         let process = i32::try_from(self.all[at].process()).expect("it is a process");
         kill_process(Pid::from_raw(process).expect("it is one"), signal).expect("it runs");
     }
+}
+
+/// A request for a device, for that purpose.
+pub fn ask(owner: &str, purpose: &str) -> Ask {
+    let (owner, group) =
+        (owner.parse().expect("it is a name"), "everybody".parse().expect("it is a name"));
+    let request = Request {
+        memory_bytes: 1 << 20,
+        may_share: MayShare::SameKey,
+        wait_seconds: 60,
+        ..Request::new(owner, group, 1)
+    };
+    let purpose = Some(purpose.parse().expect("it is a name"));
+    Ask { purpose, ..Ask::new(request, "ab".repeat(32).parse().expect("it is a name")) }
+}
+
+/// Asks until there is an answer, as a client does.
+pub fn granted(broker: &Blocking, ask: &Ask) -> Grant {
+    let begun = Instant::now();
+    let mut last = String::new();
+    while begun.elapsed() < PATIENCE {
+        match broker.tell(Method::POST, "/v1/requests", ask) {
+            Ok(Standing::Granted(grant)) => return grant,
+            Ok(Standing::Waiting { because, .. }) => last = because,
+            Err(error) => last = error.to_string(),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("nothing was granted: {last}");
+}
+
+/// Gives it back, whether or not an answer comes.
+pub fn give_back(broker: &Blocking, lease: LeaseNumber) {
+    let is_over = || match broker.bytes(Method::DELETE, &format!("/v1/leases/{lease}")) {
+        Ok(_) | Err(AskError::Refused { status: 404, .. }) => true,
+        Err(_) => false,
+    };
+    assert!(within(PATIENCE, is_over), "lease {lease} is not given back");
+}
+
+/// All that an admin sees.
+pub fn view(broker: &Blocking) -> PoolView {
+    broker.ask(Method::GET, "/v1/pool").expect("it may be seen")
 }

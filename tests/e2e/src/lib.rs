@@ -6,7 +6,7 @@
 
 mod authority;
 pub mod broker;
-mod brokers;
+pub mod brokers;
 mod cut;
 mod damage;
 mod folder;

@@ -15,7 +15,7 @@ use crate::util;
 
 /// Programs whose tests compare times or how much memory of a device is free, or count what more
 /// comes of when it takes longer: with others beside them they would tell of those.
-const ALONE: [&str; 6] = ["credit", "effort", "idle", "pages", "rest", "speed"];
+const ALONE: [&str; 7] = ["brokers", "credit", "effort", "idle", "pages", "rest", "speed"];
 
 /// A program of tests.
 #[derive(Debug, PartialEq)]
