@@ -8,10 +8,13 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How long a broker that ends may take to keep what it has yet to keep.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// How often is looked whether this broker is sure to lead.
+const LOOKS: Duration = Duration::from_millis(50);
 
 /// What is there as long as the broker runs.
 pub(crate) struct Front {
@@ -72,7 +75,21 @@ impl Front {
         }
     }
 
-    /// Returns once this broker leads no more, or leads anew.
+    /// Has those who wait turn to another broker whenever this one is not sure to lead any more.
+    /// Never ends.
+    pub(crate) async fn watch(&self, leadership: &Leadership) {
+        let mut was_sure = true;
+        loop {
+            sleep(LOOKS).await;
+            let is_sure = leadership.is_sure();
+            if was_sure && !is_sure {
+                self.changed.notify_waiters();
+            }
+            was_sure = is_sure;
+        }
+    }
+
+    /// Returns once this broker is not sure to lead any more, or leads anew.
     pub(crate) fn change(&self) -> impl Future<Output = ()> {
         self.changed.notified()
     }

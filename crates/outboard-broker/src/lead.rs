@@ -62,6 +62,7 @@ impl<'a> Lead<'a> {
             let leadership = Rc::new(leadership);
             let lost = tokio::select! {
                 lost = candidate.hold(&leadership) => lost,
+                () = self.front.watch(&leadership) => String::new(),
                 ended = self.take_over(store, &leadership) => match ended {
                     Ok(()) => "it was asked to".to_owned(),
                     Err(error @ (StoreError::NoLongerLeads(_) | StoreError::OtherKey { .. })) => {
