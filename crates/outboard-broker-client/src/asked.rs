@@ -1,6 +1,7 @@
 //! One question, one answer.
 
 use crate::connect::Access;
+use crate::error::AskError;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -32,46 +33,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// The most bytes of an answer, unless there is another limit: a pool of thousands of devices.
 const LONGEST: usize = 64 << 20;
-
-/// Why there is no answer, or not the one that was hoped for.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// The broker is away.
-    #[error("the broker at {url} cannot be reached: {reason}")]
-    Away {
-        /// Where it should be.
-        url: String,
-        /// Why it is not.
-        reason: String,
-    },
-    /// It says no.
-    #[error("{sentence}")]
-    Refused {
-        /// The status of HTTP.
-        status: u16,
-        /// Why.
-        sentence: String,
-    },
-    /// It says something else than a broker should.
-    #[error("what is at {url} does not answer as a broker: {reason}")]
-    Strange {
-        /// Where it is.
-        url: String,
-        /// What is strange.
-        reason: String,
-    },
-}
-
-impl AskError {
-    /// Whether it may be otherwise a little later.
-    pub fn may_pass(&self) -> bool {
-        match self {
-            AskError::Away { .. } => true,
-            AskError::Refused { status, .. } => matches!(status, 429 | 503),
-            AskError::Strange { .. } => false,
-        }
-    }
-}
 
 /// A broker, or several of one pool, of which one leads.
 #[derive(Clone, Debug)]
@@ -303,57 +264,6 @@ impl Connection {
             answer = &mut answered => answer,
             () = driver => answered.await,
         }
-    }
-}
-
-/// A broker for those who wait for each answer.
-#[derive(Debug)]
-pub struct Blocking {
-    broker: Broker,
-    runtime: tokio::runtime::Runtime,
-}
-
-impl Blocking {
-    /// The broker behind that access.
-    ///
-    /// # Errors
-    ///
-    /// If the system has no room for what it takes.
-    pub fn new(access: Access) -> io::Result<Blocking> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Blocking { broker: Broker::new(access), runtime })
-    }
-
-    /// As [`Broker::ask`], without a body.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, AskError> {
-        self.runtime.block_on(self.broker.ask(method, path, None::<&()>))
-    }
-
-    /// As [`Broker::ask`], with a body.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn tell<T: DeserializeOwned>(
-        &self,
-        method: Method,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<T, AskError> {
-        self.runtime.block_on(self.broker.ask(method, path, Some(body)))
-    }
-
-    /// As [`Broker::bytes`], without a body.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn bytes(&self, method: Method, path: &str) -> Result<Bytes, AskError> {
-        self.runtime.block_on(self.broker.bytes(method, path, None::<&()>))
     }
 }
 

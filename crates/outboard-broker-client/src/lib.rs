@@ -5,10 +5,14 @@
 
 mod address;
 mod asked;
+mod blocking;
 mod connect;
+mod error;
 mod settings;
 
 pub use address::{BadUrl, DEFAULT_PORT, Url, Urls};
-pub use asked::{AskError, Blocking, Broker, Connection, Method};
+pub use asked::{Broker, Connection, Method};
+pub use blocking::Blocking;
 pub use connect::Access;
+pub use error::AskError;
 pub use settings::{Settings, SettingsError, VARIABLE};

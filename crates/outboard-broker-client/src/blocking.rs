@@ -1,0 +1,60 @@
+//! A broker for those who wait for each answer.
+
+use crate::asked::{Broker, Method};
+use crate::connect::Access;
+use crate::error::AskError;
+use hyper::body::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+
+/// A broker for those who wait for each answer.
+#[derive(Debug)]
+pub struct Blocking {
+    broker: Broker,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Blocking {
+    /// The broker behind that access.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no room for what it takes.
+    pub fn new(access: Access) -> io::Result<Blocking> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Blocking { broker: Broker::new(access), runtime })
+    }
+
+    /// As [`Broker::ask`], without a body.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, AskError> {
+        self.runtime.block_on(self.broker.ask(method, path, None::<&()>))
+    }
+
+    /// As [`Broker::ask`], with a body.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn tell<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, AskError> {
+        self.runtime.block_on(self.broker.ask(method, path, Some(body)))
+    }
+
+    /// As [`Broker::bytes`], without a body.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn bytes(&self, method: Method, path: &str) -> Result<Bytes, AskError> {
+        self.runtime.block_on(self.broker.bytes(method, path, None::<&()>))
+    }
+}

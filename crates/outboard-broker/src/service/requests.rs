@@ -1,0 +1,146 @@
+//! Clients ask and wait.
+
+use super::Service;
+use crate::desk::{Aimed, Kind, No, Outcome, Stands};
+use crate::roles::Caller;
+use jiff::Timestamp;
+use outboard_pool::api::{Ask, Standing};
+use outboard_pool::words::Purpose;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+impl Service {
+    pub(crate) async fn ask(&self, caller: &Caller, ask: Ask) -> Result<Standing, No> {
+        self.may_ask(caller, &ask)?;
+        let now = Timestamp::now();
+        let asked = self.desk.borrow_mut().ask(ask, caller.asker(), now);
+        // Also a request in vain may have had others served.
+        self.settle().await?;
+        let ticket = asked?;
+        let stands = self.desk.borrow_mut().stands(ticket, now)?;
+        self.standing(ticket, stands)
+    }
+
+    fn may_ask(&self, caller: &Caller, ask: &Ask) -> Result<(), No> {
+        let request = &ask.request;
+        caller.asks_for(&request.owner)?;
+        if caller.is_trusted() {
+            return Ok(());
+        }
+        let group = self.desk.borrow().rules().group(&request.owner);
+        if request.group != group {
+            let owner = &request.owner;
+            return Err(No::new(
+                Kind::Forbidden,
+                format!("{owner} is in group {group}, not in {}", request.group),
+            ));
+        }
+        if request.priority > 0 {
+            let sentence = "only an admin or a scheduler gives a lease a priority; leave it at 0";
+            return Err(No::new(Kind::Forbidden, sentence));
+        }
+        if ask.life_seconds.is_some() {
+            let sentence = "only an admin or a scheduler says how long a lease lives; leave it out";
+            return Err(No::new(Kind::Forbidden, sentence));
+        }
+        Ok(())
+    }
+
+    /// How a request stands; if it waits, once that changes or the time is over.
+    pub(crate) async fn stands(
+        &self,
+        caller: &Caller,
+        ticket: u64,
+        wait: Duration,
+    ) -> Result<Standing, No> {
+        self.may_see_ticket(caller, ticket)?;
+        let until = Instant::now() + wait;
+        let look = || self.desk.borrow_mut().stands(ticket, Timestamp::now());
+        let first = look()?;
+        let place = |stands: &Stands| match stands {
+            Stands::Waiting { place, .. } => Some(*place),
+            Stands::Settled(_) => None,
+        };
+        let mut stands = first;
+        let before = place(&stands);
+        while before.is_some() && place(&stands) == before && Instant::now() < until {
+            self.wait_for_news(ticket, until).await;
+            stands = look()?;
+        }
+        if place(&stands).is_none() {
+            // What it has got may not be on the disk yet.
+            self.settle().await?;
+        }
+        self.standing(ticket, stands)
+    }
+
+    async fn wait_for_news(&self, ticket: u64, until: Instant) {
+        let waiter = {
+            let mut waiting = self.waiting.borrow_mut();
+            Rc::clone(waiting.entry(ticket).or_default())
+        };
+        // Late is no failure: then there is no news.
+        let _ = timeout_at(until, waiter.notified()).await;
+        drop(waiter);
+        let mut waiting = self.waiting.borrow_mut();
+        // Another connection may wait for the same.
+        if waiting.get(&ticket).is_some_and(|waiter| Rc::strong_count(waiter) == 1) {
+            waiting.remove(&ticket);
+        }
+    }
+
+    /// Checks that the caller may know of the ticket. Of others' it learns nothing.
+    fn may_see_ticket(&self, caller: &Caller, ticket: u64) -> Result<(), No> {
+        let whose = self.desk.borrow().whose_ticket(ticket);
+        match whose {
+            Some(whose) if caller.acts_on(&whose).is_ok() => Ok(()),
+            _ => Err(No::ticket(ticket)),
+        }
+    }
+
+    fn standing(&self, ticket: u64, stands: Stands) -> Result<Standing, No> {
+        match stands {
+            Stands::Waiting { place, of, because } => {
+                Ok(Standing::Waiting { ticket, place, of, because })
+            }
+            Stands::Settled(Outcome::Refused(no)) => Err(no),
+            Stands::Settled(Outcome::Granted(number)) => self.grant(number).map(Standing::Granted),
+        }
+    }
+
+    pub(crate) async fn withdraw(&self, caller: &Caller, ticket: u64) -> Result<(), No> {
+        self.may_see_ticket(caller, ticket)?;
+        self.desk.borrow_mut().withdraw(ticket, Timestamp::now());
+        self.settle().await
+    }
+
+    /// How the caller's request for a purpose stands; one that waits as [`Service::stands`] says.
+    pub(crate) async fn stands_for(
+        &self,
+        caller: &Caller,
+        purpose: &Purpose,
+        wait: Duration,
+    ) -> Result<Standing, No> {
+        match self.with_purpose(caller, purpose)? {
+            Aimed::Waits(ticket) => self.stands(caller, ticket, wait).await,
+            Aimed::Has(lease) => self.grant(lease).map(Standing::Granted),
+        }
+    }
+
+    /// Ends what the caller has or waits for, for a purpose.
+    pub(crate) async fn end_with(&self, caller: &Caller, purpose: &Purpose) -> Result<(), No> {
+        match self.with_purpose(caller, purpose)? {
+            Aimed::Waits(ticket) => self.withdraw(caller, ticket).await,
+            Aimed::Has(lease) => self.end(caller, lease).await,
+        }
+    }
+
+    fn with_purpose(&self, caller: &Caller, purpose: &Purpose) -> Result<Aimed, No> {
+        let held = self.desk.borrow().with_purpose(&caller.owner, purpose);
+        held.ok_or_else(|| {
+            let owner = &caller.owner;
+            No::new(Kind::NotFound, format!("{owner} has no request or lease for {purpose}"))
+        })
+    }
+}
