@@ -50,7 +50,7 @@ fn check<'a>(
         return Err(format!("{shown} is the socket of another user"));
     }
     let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock"));
-    if !name.is_some_and(|name| name.parse::<u16>().is_ok()) {
+    if name.is_none_or(|name| name.parse::<u16>().is_err()) {
         return Err(format!("{shown} is not named as servers name their sockets, PORT.sock"));
     }
     let folder = path.parent().filter(|folder| folders.any(|other| other == *folder));
