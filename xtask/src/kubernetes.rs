@@ -76,7 +76,7 @@ fn quick_ones(dist: &Dist) -> Result<Count> {
 }
 
 /// Why there is nothing to run the tests with: no Go, or not its modules.
-fn cannot_run() -> Option<String> {
+pub(crate) fn cannot_run() -> Option<String> {
     match go().args(["mod", "download"]).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => None,
         Ok(output) => {

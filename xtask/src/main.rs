@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask <command>`.
 
+mod apart;
 mod book;
 #[cfg(test)]
 mod circles;
@@ -13,6 +14,7 @@ mod errors;
 mod etcd;
 mod facts;
 mod fuzz;
+mod image;
 mod kubernetes;
 mod latency;
 #[cfg(test)]
@@ -77,6 +79,11 @@ enum Command {
     Counts(counts::Args),
     /// Lay out an etcd for the tests of several brokers.
     Etcd,
+    /// Build the images for containers with Debian's podman, and run what is in them.
+    Image(image::Args),
+    /// What runs for it in namespaces of its own.
+    #[command(hide = true)]
+    ImageInside(image::inside::Args),
     /// Test the driver for Kubernetes: by the scheduler's allocator, by the kubelet's protocol, and
     /// in a cluster of real programs, which it builds (some minutes, once).
     Kubernetes(kubernetes::Args),
@@ -115,6 +122,8 @@ fn main() -> std::process::ExitCode {
         Command::Compatibility(args) => compatibility::run(&args),
         Command::Counts(args) => counts::run(&args),
         Command::Etcd => etcd::ensure(),
+        Command::Image(args) => image::run(&args),
+        Command::ImageInside(args) => image::inside::run(&args),
         Command::Kubernetes(args) => kubernetes::run(&args),
         Command::Latency(args) => latency::run(&args),
         Command::Slurm(args) => slurm::run(&args),

@@ -179,8 +179,11 @@ fn reach(server: &Target) -> Result<(Endpoint, Option<Offer>), Failure> {
     };
     match probe::probe(server) {
         Ok(offer) => {
-            let local =
-                offer.local.as_ref().filter(|local| local.host != 0 && local.host == host::id());
+            // A server in a container is on this machine, and its socket is not.
+            let is_here = |path: &str| Path::new(path).exists();
+            let local = offer.local.as_ref().filter(|local| {
+                local.host != 0 && local.host == host::id() && is_here(&local.path)
+            });
             let address = match (&server.address, local) {
                 // Its own loopback interface is all that a container sees of this one.
                 (Endpoint::Tcp(_), Some(local)) => {

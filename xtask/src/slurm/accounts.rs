@@ -1,7 +1,8 @@
 //! Slurm's accounts: slurmdbd with a database in memory.
 
-use super::daemons::{Daemon, free_port, within};
+use super::daemons::{Daemon, free_port};
 use super::site::{CLUSTER, HOST};
+use crate::apart::within;
 use crate::util;
 use anyhow::{Context, Result};
 use std::fs;

@@ -1,12 +1,11 @@
 //! Processes that are started, killed and started again.
 
 use super::folder;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// A process that goes on until it is ended. What it says is a file of its own.
 pub(super) struct Daemon {
@@ -50,33 +49,6 @@ impl Daemon {
             child.wait()?;
         }
         Ok(())
-    }
-}
-
-/// Waits until it is so.
-pub(super) fn within(
-    limit: Duration,
-    what: &str,
-    is_so: impl FnMut() -> Result<bool>,
-) -> Result<()> {
-    took(limit, what, is_so).map(drop)
-}
-
-/// The same; how long it took.
-pub(super) fn took(
-    limit: Duration,
-    what: &str,
-    mut is_so: impl FnMut() -> Result<bool>,
-) -> Result<Duration> {
-    let begin = Instant::now();
-    loop {
-        if is_so()? {
-            return Ok(begin.elapsed());
-        }
-        if begin.elapsed() > limit {
-            bail!("not within {} s: {what}", limit.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

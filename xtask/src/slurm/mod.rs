@@ -14,15 +14,12 @@ mod pool;
 mod site;
 mod world;
 
+use crate::apart::{Apart, table};
 use crate::programs;
 use crate::stage::{Dist, Profile};
-use crate::util::{self, step};
-use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
-use std::fmt::Write as _;
-use std::fs;
+use crate::util;
+use anyhow::Result;
 use std::path::PathBuf;
-use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,26 +28,15 @@ pub(crate) struct Args {
     only: Option<String>,
 }
 
-/// What came of a case.
-#[derive(Serialize, Deserialize)]
-struct Outcome {
-    name: String,
-    seconds: f64,
-    error: Option<String>,
-}
-
 /// The programs that jobs run.
 const PROGRAMS: [&str; 2] = ["devices", "endless"];
-/// Seconds after which something stands still.
-const LIMIT: &str = "400";
 
-/// Where it keeps Slurm, logs and what came of the last run.
+const APART: Apart =
+    Apart { name: "slurm", what: "Slurm, a broker and three servers", limit: 400, more: &[] };
+
+/// Where it keeps Slurm and logs.
 fn folder() -> PathBuf {
-    util::target_dir().join("slurm")
-}
-
-fn report() -> PathBuf {
-    folder().join("report.json")
+    APART.folder()
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -59,13 +45,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     programs::only(&PROGRAMS)?;
     Dist::build(Profile::Dev)?;
-    let outcomes = attempt(args.only.as_deref())?;
-    util::print(&table(&outcomes))?;
-    let failed = outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
-    if failed > 0 || outcomes.is_empty() {
-        bail!("{failed} of {} cases failed; logs are in {}", outcomes.len(), folder().display());
-    }
-    Ok(())
+    let only = args.only.as_ref().map(|only| format!("--only={only}"));
+    APART.all_pass(&Vec::from_iter(only))
 }
 
 /// How many cases passed and failed, with what is built already; or why none can run here.
@@ -73,7 +54,7 @@ pub(crate) fn counts() -> Result<std::result::Result<(u64, u64), String>> {
     if let Some(why) = cannot_run() {
         return Ok(Err(why));
     }
-    let outcomes = attempt(None)?;
+    let outcomes = APART.attempt(&[])?;
     eprint!("{}", table(&outcomes));
     let failed = outcomes.iter().filter(|outcome| outcome.error.is_some()).count() as u64;
     Ok(Ok((outcomes.len() as u64 - failed, failed)))
@@ -84,43 +65,9 @@ fn cannot_run() -> Option<String> {
     if !cfg!(target_arch = "x86_64") {
         return Some("Slurm's packages are those for x86-64".into());
     }
-    if !rustix::process::geteuid().is_root() {
-        return Some("jobs of several users, and namespaces, need root".into());
+    if let Some(why) = APART.cannot_enter() {
+        return Some(why);
     }
-    if let Err(error) = packages::ensure() {
-        return Some(format!("Debian's Slurm cannot be had: {error:#}"));
-    }
-    inside::cannot_enter()
-}
-
-/// Runs the cases.
-fn attempt(only: Option<&str>) -> Result<Vec<Outcome>> {
-    let _ = fs::remove_file(report());
-    step("Slurm, a broker and three servers, in namespaces of their own");
-    // Cargo may have put another program in the place of this one, which then has no path.
-    let program = folder().join("xtask");
-    fs::copy("/proc/self/exe", &program).context("cannot copy this program")?;
-    let mut command = Command::new("timeout");
-    command.args(["--kill-after=10", LIMIT]).args(inside::ENTER).arg(&program);
-    command.arg("slurm-inside").args(only.map(|only| format!("--only={only}")));
-    let status = command.status().context("cannot start `timeout`")?;
-    let text = fs::read(report()).with_context(|| format!("no case was run ({status})"))?;
-    let outcomes: Vec<Outcome> =
-        serde_json::from_slice(&text).context("the report cannot be read")?;
-    // One that stands still is stopped, and would otherwise count as if it had no further cases.
-    if !status.success() {
-        bail!("it was stopped after {} cases ({status}):\n{}", outcomes.len(), table(&outcomes));
-    }
-    Ok(outcomes)
-}
-
-fn table(outcomes: &[Outcome]) -> String {
-    let mut text = String::new();
-    for Outcome { name, seconds, error } in outcomes {
-        let came = error.as_deref().unwrap_or("passed");
-        let _ = writeln!(text, "{name:<48} {seconds:>6.1} s  {came}");
-    }
-    let sum: f64 = outcomes.iter().map(|outcome| outcome.seconds).sum();
-    let _ = writeln!(text, "{:<48} {sum:>6.1} s", format!("{} cases", outcomes.len()));
-    text
+    let error = packages::ensure().err()?;
+    Some(format!("Debian's Slurm cannot be had: {error:#}"))
 }

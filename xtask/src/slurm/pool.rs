@@ -1,6 +1,7 @@
 //! The broker, its servers, and what an administrator sees of them.
 
-use super::daemons::{Daemon, free_port, within};
+use super::daemons::{Daemon, free_port};
+use crate::apart::within;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,9 +1,10 @@
 //! The cluster with its pool, and what a case does with them.
 
 use super::accounts::{self, Accounts};
-use super::daemons::{Daemon, took, within};
+use super::daemons::Daemon;
 use super::pool::{Lease, Pool};
 use super::site::{self, NODES, USERS, WORK};
+use crate::apart::{took, within};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -1,6 +1,6 @@
 //! Ways in which jobs end.
 
-use crate::slurm::daemons::within;
+use crate::apart::within;
 use crate::slurm::inside::PROGRAMS;
 use crate::slurm::world::{SOON, World};
 use anyhow::{Result, ensure};

@@ -3,7 +3,7 @@
 use super::ends::{begin_now, endless};
 use super::kinds::program;
 use super::so_many;
-use crate::slurm::daemons::{took, within};
+use crate::apart::{took, within};
 use crate::slurm::site::{NODES, WORK};
 use crate::slurm::world::{DEVICES, SOON, World};
 use anyhow::{Context, Result, ensure};

@@ -1,7 +1,7 @@
 //! Kinds of jobs.
 
 use super::so_many;
-use crate::slurm::daemons::within;
+use crate::apart::within;
 use crate::slurm::site::{TRY, WORK};
 use crate::slurm::world::{ENDS, SOON, World};
 use anyhow::{Context, Result, bail, ensure};

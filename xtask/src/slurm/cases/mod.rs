@@ -5,20 +5,16 @@ mod faults;
 mod kinds;
 mod rules;
 
-use super::world::Run;
+use super::world::{Run, World};
+use crate::apart::Case;
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
 
-pub(super) struct Case {
-    pub(super) name: &'static str,
-    pub(super) run: Run,
-}
-
-const fn case(name: &'static str, run: Run) -> Case {
+const fn case(name: &'static str, run: Run) -> Case<World> {
     Case { name, run }
 }
 
-pub(super) const ALL: &[Case] = &[
+pub(super) const ALL: &[Case<World>] = &[
     case("srun", kinds::srun),
     case("srun --gres", kinds::gres),
     case("sbatch, until its time limit", kinds::sbatch),

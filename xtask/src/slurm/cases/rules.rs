@@ -1,8 +1,8 @@
 //! What is refused, who waits, who may see what.
 
 use super::kinds::program;
+use crate::apart::within;
 use crate::slurm::accounts::{ACCOUNT, WEIGHT};
-use crate::slurm::daemons::within;
 use crate::slurm::inside::PROGRAMS;
 use crate::slurm::world::{ENDS, SOON, World};
 use anyhow::{Result, bail, ensure};

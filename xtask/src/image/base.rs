@@ -1,0 +1,53 @@
+//! What takes the place of the registry's images on which the recipe builds: Debian's essential
+//! packages and apt, without manuals, as Debian's own image for containers has them.
+
+use super::{APART, packages};
+use crate::util::{self, root, step};
+use anyhow::{Context, Result};
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Where Debian's own image leaves out manuals, too.
+const WITHOUT: [&str; 4] = [
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/locale/*/LC_MESSAGES/*",
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+];
+
+/// The archive of its files.
+pub(super) fn archive() -> PathBuf {
+    APART.folder().join("base.tar")
+}
+
+/// Makes it if it is not there.
+pub(super) fn ensure() -> Result<()> {
+    if archive().exists() {
+        return Ok(());
+    }
+    let name = argument("BASE")?;
+    let release = name.rsplit(':').next().and_then(|tag| tag.split('-').next());
+    let release = release.context("the recipe's base is a release of Debian")?;
+    step(&format!("making a base of Debian's packages ({release}, 35 MB)"));
+    let new = APART.folder().join("base.new.tar");
+    let mut paths = OsString::from(packages::dir().join("usr/bin"));
+    paths.push(":");
+    paths.push(std::env::var_os("PATH").unwrap_or_default());
+    // What it mounts is gone with it.
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "perl"]).arg(packages::dir().join("usr/bin/mmdebstrap"));
+    command.args(["--quiet", "--mode=root", "--variant=apt"]).env("PATH", paths);
+    command.args(WITHOUT.map(|option| format!("--dpkgopt={option}")));
+    util::run(command.arg(release).arg(&new))?;
+    fs::rename(new, archive()).context("cannot name the base")
+}
+
+/// The value that the recipe gives an argument unless another one is said.
+pub(super) fn argument(name: &str) -> Result<String> {
+    let file = root().join("deploy/container/Containerfile");
+    let recipe = fs::read_to_string(file).context("there is the recipe")?;
+    let value = recipe.lines().find_map(|line| line.strip_prefix(&format!("ARG {name}=")));
+    Ok(value.with_context(|| format!("the recipe has no argument {name}"))?.trim().to_owned())
+}

@@ -1,0 +1,166 @@
+//! The cases, in the order in which they are run.
+
+use super::podman::{ADDRESS, CONFINED, output, podman, said};
+use super::pool;
+use super::server::{self, Server};
+use super::world::{SOON, USER, World, succeeded};
+use crate::apart::Case;
+use crate::apart::within;
+use crate::programs;
+use anyhow::{Context, Result, ensure};
+use std::time::Instant;
+
+const fn case(name: &'static str, run: fn(&mut World) -> Result<()>) -> Case<World> {
+    Case { name, run }
+}
+
+pub(super) const ALL: &[Case<World>] = &[
+    case("every image has a user without rights", users),
+    case("the driver for Kubernetes starts", driver),
+    case("a program outside, a server in a container", outside),
+    case("workers in a container are confined", confined),
+    case("a program in the client's container", client),
+    case("a program in any container, by CDI", any),
+    case("a server ends with its container", ends),
+    case("a broker and a server in containers", pool::leased),
+    case("a broker's container is killed", pool::killed),
+];
+
+fn users(world: &mut World) -> Result<()> {
+    for image in &world.images {
+        let user = podman(&["image", "inspect", "--format={{.Config.User}}", image])?;
+        ensure!(user.trim() == format!("{USER}:{USER}"), "{image} runs as `{}`", user.trim());
+    }
+    Ok(())
+}
+
+fn driver(world: &mut World) -> Result<()> {
+    for part in ["controller", "node"] {
+        let args = ["run", "--rm", world.image("dra")?, part, "--help"];
+        let said = said(&output(&[&args[..2], &CONFINED, &args[2..]].concat())?);
+        ensure!(said.contains("-kubeconfig"), "{said}");
+    }
+    Ok(())
+}
+
+/// Programs of this machine use it, by the flags of `outboard run`.
+fn works(world: &World, flags: &[String]) -> Result<()> {
+    for (program, text) in [("./attributes", "right"), ("./devices", "works")] {
+        let mut args = vec!["run"];
+        args.extend(flags.iter().map(String::as_str));
+        args.extend(["--", program]);
+        let said = succeeded(&world.outboard(&args)?)?;
+        ensure!(said.contains(text), "{program} says {said}");
+    }
+    Ok(())
+}
+
+fn outside(world: &mut World) -> Result<()> {
+    let server = Server::start(world, &[])?;
+    works(world, &server.flags())?;
+    let sessions = server.container.exec(&["outboard", "top", "--once"])?;
+    ensure!(sessions.contains("Outboard CPU"), "{sessions}");
+    drop(server);
+    let image = world.image("server")?;
+    let doctor = podman(&["run", "--rm", server::STATE, image, "doctor", "serve"])?;
+    ensure!(doctor.contains("It works") && doctor.contains("Landlock version"), "{doctor}");
+    Ok(())
+}
+
+fn confined(world: &mut World) -> Result<()> {
+    let server = Server::start(world, &[])?;
+    let flags = server.flags();
+    let mut args = vec!["run"];
+    args.extend(flags.iter().map(String::as_str));
+    args.extend(["--", "./endless"]);
+    let mut program = world.command(&args).spawn().context("cannot start a program")?;
+    let mut processes = Vec::new();
+    // A worker that waits for a client has not given up all until its driver has started.
+    let settled = within(SOON, "a worker has a session, and all have started", || {
+        processes = server.processes()?;
+        let mut workers = processes.iter().filter(|process| process.is_worker);
+        Ok(server.container.exec(&["outboard", "sessions"])?.contains("me")
+            && processes.iter().any(|process| process.is_worker)
+            && workers.all(|worker| worker.says("Seccomp_filters") == "2"))
+    });
+    program.kill()?;
+    program.wait()?;
+    settled.with_context(|| format!("{processes:#?}"))?;
+    for process in processes {
+        let is = |key: &str| process.says(key);
+        // The engine's filter of calls, and for a worker its own one behind it.
+        let filters = if process.is_worker { "2" } else { "1" };
+        for (key, wanted) in [
+            ("NoNewPrivs", "1"),
+            ("Seccomp_filters", filters),
+            ("CapEff", "0000000000000000"),
+            ("CapBnd", "0000000000000000"),
+        ] {
+            ensure!(is(key) == wanted, "{key} is {} and not {wanted}", is(key));
+        }
+        ensure!(is("Uid").starts_with("10001"), "it runs as {}", is("Uid"));
+    }
+    Ok(())
+}
+
+/// Runs a CUDA program of this machine in a container.
+fn run_in(image: &str, flags: &[&str]) -> Result<String> {
+    let programs = format!("--volume={}:/programs:ro", programs::dir().display());
+    let run = ["run", "--rm", &programs];
+    let output = output(&[&run, &CONFINED[..], flags, &[image, "/programs/attributes"]].concat())?;
+    succeeded(&output)
+}
+
+fn client(world: &mut World) -> Result<()> {
+    let server = Server::start(world, &[])?;
+    let token = format!("--volume={}:/run/secrets/outboard:ro", server.access.token);
+    let fingerprint = format!("--env=OUTBOARD_TLS_FINGERPRINT={}", server.access.fingerprint);
+    let flags = [
+        &format!("--env=OUTBOARD_SERVER={ADDRESS}"),
+        &fingerprint,
+        "--env=OUTBOARD_TOKEN_FILE=/run/secrets/outboard",
+        &token,
+    ];
+    let image = world.image("client")?;
+    let said = run_in(image, &flags)?;
+    ensure!(said.contains("right"), "{said}");
+    let doctor = podman(&[&["run", "--rm"], &CONFINED[..], &flags, &[image]].concat())?;
+    ensure!(doctor.contains("It works"), "{doctor}");
+    Ok(())
+}
+
+fn any(world: &mut World) -> Result<()> {
+    let server = Server::start(world, &[])?;
+    let mut args = vec!["cdi", "generate", "--output=/etc/cdi/outboard.json"];
+    let flags = server.flags();
+    args.extend(flags.iter().map(String::as_str));
+    std::fs::create_dir_all("/etc/cdi")?;
+    succeeded(&world.outboard(&args)?)?;
+    // Nothing of ours is in it.
+    let image = super::base::argument("BASE")?;
+    let user = &*format!("--user={USER}:{USER}");
+    let said = run_in(&image, &[user, "--device=outboard.dev/gpu=all"])?;
+    ensure!(said.contains("right"), "{said}");
+    ensure!(run_in(&image, &[user]).is_err(), "without the device there is one, too");
+    Ok(())
+}
+
+fn ends(world: &mut World) -> Result<()> {
+    let server = Server::start(world, &["--env=OUTBOARD_SERVE_DRAIN=1"])?;
+    let flags = server.flags();
+    let mut args = vec!["run"];
+    args.extend(flags.iter().map(String::as_str));
+    args.extend(["--", "./endless"]);
+    let mut program = world.command(&args).spawn().context("cannot start a program")?;
+    within(SOON, "a worker has a session", || {
+        Ok(server.container.exec(&["outboard", "sessions"])?.contains("me"))
+    })?;
+    let begin = Instant::now();
+    podman(&["stop", "--time=20", "server"])?;
+    let took = begin.elapsed();
+    ensure!(took.as_secs() < 15, "the server took {took:?} to end");
+    let code = podman(&["inspect", "--format={{.State.ExitCode}}", "server"])?;
+    ensure!(code.trim() == "0", "the server ended with {}", code.trim());
+    ensure!(!program.wait()?.success(), "the program has not lost its device");
+    Ok(())
+}
