@@ -1,13 +1,14 @@
 //! Slurm's accounts: slurmdbd with a database in memory.
 
 use super::daemons::{Daemon, free_port};
-use super::site::{CLUSTER, HOST};
+use super::site::{CLUSTER, HOST, SLURM, own};
 use crate::apart::within;
 use crate::util;
 use anyhow::{Context, Result};
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -38,15 +39,18 @@ impl Accounts {
         })?;
         let port = free_port()?;
         let settings = format!(
-            "AuthType=auth/none\nDbdHost={HOST}\nDbdAddr=127.0.0.1\nDbdPort={port}\n\
-             SlurmUser=root\nPluginDir=/usr/lib/x86_64-linux-gnu/slurm-wlm\n\
+            "AuthType=auth/munge\nDbdHost={HOST}\nDbdAddr=127.0.0.1\nDbdPort={port}\n\
+             SlurmUser=slurm\nPluginDir=/usr/lib/x86_64-linux-gnu/slurm-wlm\n\
              StorageType=accounting_storage/mysql\nStorageHost=localhost\nStorageUser=root\n\
              PidFile=/run/slurm/slurmdbd.pid\n"
         );
         fs::write(CONFIGURATION, settings).context("cannot write slurmdbd.conf")?;
         fs::set_permissions(CONFIGURATION, fs::Permissions::from_mode(0o600))?;
+        for path in [CONFIGURATION, "/run/slurm"] {
+            own(path, SLURM)?;
+        }
         let mut command = Command::new("slurmdbd");
-        command.arg("-D");
+        command.arg("-D").uid(SLURM.1).gid(SLURM.1);
         let slurmdbd = Daemon::start("slurmdbd", command)?;
         within(
             STARTUP,

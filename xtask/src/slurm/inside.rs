@@ -6,6 +6,7 @@ use crate::util;
 use crate::{apart, programs};
 use anyhow::{Context, Result};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 /// Where jobs find the test programs.
@@ -30,5 +31,9 @@ fn lay_out() -> Result<()> {
     let shell = |script: &str| util::run(Command::new("sh").args(["-ec", script]));
     shell(&format!("mount --bind '{}' {PROGRAMS}", programs::dir().display()))?;
     shell(&format!("hostname {}", super::site::HOST))?;
-    fs::create_dir_all(folder().join("logs")).context("cannot make a folder for logs")
+    let logs = folder().join("logs");
+    fs::create_dir_all(&logs).context("cannot make a folder for logs")?;
+    // Daemons of several users write there.
+    fs::set_permissions(logs, fs::Permissions::from_mode(0o1777))?;
+    Ok(())
 }

@@ -9,6 +9,7 @@ mod accounts;
 mod cases;
 mod daemons;
 pub(crate) mod inside;
+mod munge;
 mod packages;
 mod pool;
 mod site;

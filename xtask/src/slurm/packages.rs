@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 /// Slurm with its accounts and their database, and those libraries that are on few machines.
-const PACKAGES: [&str; 17] = [
+const PACKAGES: [&str; 18] = [
     "slurmctld",
     "slurmd",
     "slurm-client",
@@ -18,6 +18,7 @@ const PACKAGES: [&str; 17] = [
     "libhwloc15",
     "liblua5.1-0",
     "libmunge2",
+    "munge",
     "slurmdbd",
     "slurm-wlm-mysql-plugin",
     "mariadb-server-core",

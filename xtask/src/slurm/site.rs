@@ -8,7 +8,7 @@ use super::pool::{Pool, write_secret};
 use crate::util::{self, root};
 use anyhow::{Context, Result, bail};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
 
 /// The machine's name: Slurm wants to find itself in its configuration.
@@ -16,6 +16,9 @@ pub(super) const HOST: &str = "controller";
 pub(super) const CLUSTER: &str = "trial";
 pub(super) const NODES: [&str; 2] = ["n1", "n2"];
 pub(super) const CONFIGURATION: &str = "/etc/slurm/slurm.conf";
+/// As whom munge and Slurm's controller run, with their numbers.
+pub(super) const MUNGE: (&str, u32) = ("munge", 901);
+pub(super) const SLURM: (&str, u32) = ("slurm", 902);
 /// Users, with their numbers.
 pub(super) const USERS: [(&str, u32); 2] = [("ada", 4001), ("bob", 4002)];
 /// Where jobs write.
@@ -42,7 +45,7 @@ fn base(accounts: &Accounts) -> Result<String> {
         "ClusterName={CLUSTER}\n\
          SlurmctldHost={HOST}(127.0.0.1)\n\
          SlurmctldPort={}\n\
-         SlurmUser=root\nSlurmdUser=root\nAuthType=auth/none\nCredType=cred/none\n\
+         SlurmUser=slurm\nSlurmdUser=root\nAuthType=auth/munge\nCredType=cred/munge\n\
          PluginDir=/usr/lib/x86_64-linux-gnu/slurm-wlm\n\
          StateSaveLocation=/run/slurm/state\nSlurmdSpoolDir=/run/slurm/%n\n\
          SlurmctldPidFile=/run/slurm/slurmctld.pid\nSlurmdPidFile=/run/slurm/slurmd-%n.pid\n\
@@ -80,17 +83,23 @@ fn hurried(text: &str) -> Result<String> {
 
 /// Writes all of it, at the places that deploy/slurm/README.md names.
 pub(super) fn write(pool: &Pool, accounts: &Accounts) -> Result<()> {
-    users()?;
     for (path, mode) in [("/etc/slurm", 0o755), ("/etc/outboard", 0o755), (WORK, 0o1777)] {
         fs::create_dir_all(path).with_context(|| format!("cannot make {path}"))?;
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
     fs::create_dir_all("/run/slurm/state")?;
+    own("/run/slurm/state", SLURM)?;
     fs::write(CONFIGURATION, base(accounts)?)?;
     util::run(Command::new("sh").args(["-exc", &documented()?]).current_dir(root()))?;
     fs::write(CONFIGURATION, hurried(&fs::read_to_string(CONFIGURATION)?)?)?;
     write_secret("/etc/outboard/slurm.token", &pool.scheduler()?)?;
     write_secret("/etc/outboard/slurm.env", &settings(pool))?;
+    // As the page says for a Slurm with a user of its own.
+    for name in ["token", "secret", "env"] {
+        let path = format!("/etc/outboard/slurm.{name}");
+        chown(&path, None, Some(SLURM.1)).with_context(|| format!("cannot give away {path}"))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o640))?;
+    }
     let servers = "for server in $(echo $OUTBOARD_SERVER | tr , ' '); do echo server $server; done";
     fs::write(TRY, format!("#!/bin/sh\n{servers}\nexec {PROGRAMS}/devices\n"))?;
     fs::set_permissions(TRY, fs::Permissions::from_mode(0o755))?;
@@ -105,10 +114,16 @@ fn documented() -> Result<String> {
     Ok(block.to_owned())
 }
 
-fn users() -> Result<()> {
+/// Gives a file to a user.
+pub(super) fn own(path: &str, (_, number): (&str, u32)) -> Result<()> {
+    chown(path, Some(number), Some(number)).with_context(|| format!("cannot give away {path}"))
+}
+
+/// Adds all users to the machine.
+pub(super) fn users() -> Result<()> {
     let (mut users, mut groups) =
         (fs::read_to_string("/etc/passwd")?, fs::read_to_string("/etc/group")?);
-    for (name, number) in USERS {
+    for (name, number) in USERS.into_iter().chain([MUNGE, SLURM]) {
         users += &format!("{name}:x:{number}:{number}::{WORK}:/bin/sh\n");
         groups += &format!("{name}:x:{number}:\n");
     }

@@ -2,6 +2,7 @@
 
 use super::accounts::{self, Accounts};
 use super::daemons::Daemon;
+use super::munge;
 use super::pool::{Lease, Pool};
 use super::site::{self, NODES, USERS, WORK};
 use crate::apart::{took, within};
@@ -24,6 +25,7 @@ pub(super) struct World {
     pub(super) nodes: Vec<Daemon>,
     _sync: Daemon,
     _accounts: Accounts,
+    _munge: Daemon,
 }
 
 /// What a case does.
@@ -37,6 +39,8 @@ fn node(name: &str) -> Command {
 
 impl World {
     pub(super) fn start() -> Result<World> {
+        site::users()?;
+        let munge = munge::start()?;
         let pool = Pool::start(DEVICES)?;
         let accounts = Accounts::start()?;
         site::write(&pool, &accounts)?;
@@ -45,11 +49,13 @@ impl World {
         World::outboard(&["slurm", "sync", "--once"]).output().context("cannot start outboard")?;
         let mut command = Command::new("slurmctld");
         command.args(["-D", "-i", "-f", site::CONFIGURATION]);
+        command.uid(site::SLURM.1).gid(site::SLURM.1);
         let controller = Daemon::start("slurmctld", command)?;
         let sync = Daemon::start("sync", World::outboard(&["slurm", "sync"]))?;
         let nodes = NODES.iter().map(|name| Daemon::start(name, node(name)));
         let nodes = nodes.collect::<Result<_>>()?;
-        let world = World { pool, controller, nodes, _sync: sync, _accounts: accounts };
+        let world =
+            World { pool, controller, nodes, _sync: sync, _accounts: accounts, _munge: munge };
         world.is_up()?;
         Ok(world)
     }

@@ -270,6 +270,7 @@ impl Desk {
             by: ticket.by,
             purpose,
             life_seconds,
+            prolonged: false,
             asked: ticket.since,
             waited_for: ticket.because,
             policy,

@@ -7,13 +7,14 @@ use jiff::Timestamp;
 use outboard_pool::api::Beat;
 use outboard_pool::lease::Lease;
 use outboard_pool::words::{Condition, LeaseNumber, OwnerName, ServerName};
+use std::collections::BTreeMap;
 
 /// What a server is to hear.
 #[derive(Debug, Default)]
 pub struct Heard {
     /// Leases that are over.
     pub ended: Vec<LeaseNumber>,
-    /// Leases whose end the server does not know.
+    /// Leases whose end the server does not know, or may not know.
     pub renewed: Vec<Lease>,
 }
 
@@ -85,12 +86,16 @@ impl Desk {
         self.end_unused_of_draining(name, now);
         let over = self.leases_of(name).filter(|(_, kept)| kept.over.is_some());
         heard.ended.extend(over.map(|(number, _)| number));
-        for used in beat.in_use.iter().filter(|used| used.sessions > 0) {
-            if let Some(lease) = self.lease(used.lease)
-                && lease.expires > used.expires
-                && lease.on(name).next().is_some()
-            {
-                heard.renewed.push(lease.clone());
+        let in_use = beat.in_use.iter().filter(|used| used.sessions > 0);
+        let ends: BTreeMap<_, _> = in_use.map(|used| (used.lease, used.expires)).collect();
+        for (number, kept) in self.leases_of(name).filter(|(_, kept)| kept.over.is_none()) {
+            let is_news = match ends.get(&number) {
+                Some(known) => kept.lease.expires > *known,
+                // Who begins to use it has what was said first.
+                None => kept.prolonged,
+            };
+            if is_news {
+                heard.renewed.push(kept.lease.clone());
             }
         }
         self.settle_condition(name, now);

@@ -34,6 +34,9 @@ pub struct Kept {
     pub purpose: Option<Purpose>,
     /// For how many seconds it is good without being renewed, if not as usual.
     pub life_seconds: Option<u32>,
+    /// Whether its asker has had it prolonged: what clients have of it says an earlier end.
+    #[serde(default)]
+    pub prolonged: bool,
     /// When it was asked for.
     pub asked: Timestamp,
     /// What it waited for at last, if it waited.

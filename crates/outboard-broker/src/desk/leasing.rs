@@ -3,7 +3,7 @@
 use super::kept::{Change, Kept, Over};
 use super::rules::is_surely_over;
 use super::{Desk, Kind, No};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use outboard_pool::words::{LeaseNumber, ServerName};
 
 impl Desk {
@@ -13,18 +13,44 @@ impl Desk {
     ///
     /// If it is over.
     pub fn renew(&mut self, number: LeaseNumber, now: Timestamp) -> Result<(), No> {
-        if self.lease(number).is_none() {
-            let over = self.leases.get(&number).and_then(|kept| kept.over.as_ref());
-            return Err(over.map_or_else(
-                || No::new(Kind::NotFound, format!("there is no lease {number} any more")),
-                |over| {
-                    let sentence = format!("lease {number} is over: {}", over.because);
-                    No::new(Kind::Unavailable, sentence)
-                },
-            ));
-        }
+        self.goes_on(number)?;
         self.extend(number, now);
         Ok(())
+    }
+
+    /// Has a lease be good for so many seconds from now on, if it is for fewer: for as long as the
+    /// broker allows, also beyond what was asked for.
+    ///
+    /// # Errors
+    ///
+    /// If it is over.
+    pub fn prolong(&mut self, number: LeaseNumber, seconds: u32, now: Timestamp) -> Result<(), No> {
+        self.goes_on(number)?;
+        let Some(kept) = self.leases.get_mut(&number) else { return Ok(()) };
+        let lease = &mut kept.lease;
+        let longest = lease.not_before + self.rules.longest;
+        let until = whole_second(now + SignedDuration::from_secs(seconds.into())).min(longest);
+        if until > lease.expires {
+            lease.expires = until;
+            lease.renewable_until = lease.renewable_until.max(until);
+            kept.prolonged = true;
+            self.changes.push(Change::Lease(Box::new(kept.clone())));
+        }
+        Ok(())
+    }
+
+    fn goes_on(&self, number: LeaseNumber) -> Result<(), No> {
+        if self.lease(number).is_some() {
+            return Ok(());
+        }
+        let over = self.leases.get(&number).and_then(|kept| kept.over.as_ref());
+        Err(over.map_or_else(
+            || No::new(Kind::NotFound, format!("there is no lease {number} any more")),
+            |over| {
+                let sentence = format!("lease {number} is over: {}", over.because);
+                No::new(Kind::Unavailable, sentence)
+            },
+        ))
     }
 
     /// Ends a lease before its time.

@@ -173,6 +173,10 @@ async fn answer_known(
         (&Method::POST, ["v1", "leases", of, "renew"]) => {
             json(&service.renew(caller, lease(of)?).await?)
         }
+        (&Method::POST, ["v1", "leases", of, "prolong"]) => {
+            let prolong = read(request, OF_A_CLIENT).await?;
+            json(&service.prolong(caller, lease(of)?, prolong).await?)
+        }
         (&Method::DELETE, ["v1", "leases", of]) => {
             service.end(caller, lease(of)?).await?;
             Ok(respond(StatusCode::OK, JSON, "{}"))

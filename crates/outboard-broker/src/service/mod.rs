@@ -11,7 +11,7 @@ use hyper::body::Bytes;
 use jiff::Timestamp;
 use outboard_auth::tokens::Known;
 use outboard_pool::api::{
-    Beat, BeatAnswer, Grant, HistoryView, Me, PoolView, Role, UsageView, Why,
+    Beat, BeatAnswer, Grant, HistoryView, Me, PoolView, Prolong, Role, UsageView, Why,
 };
 use outboard_pool::lease::{Lease, SigningKey, sign};
 use outboard_pool::words::LeaseNumber;
@@ -201,6 +201,20 @@ impl Service {
     pub(crate) async fn renew(&self, caller: &Caller, number: LeaseNumber) -> Result<Grant, No> {
         self.holds(caller, number)?;
         self.desk.borrow_mut().renew(number, Timestamp::now())?;
+        self.settle().await?;
+        self.grant(number)
+    }
+
+    /// What a client says when it asks stays its limit: only those who may ask for others move it.
+    pub(crate) async fn prolong(
+        &self,
+        caller: &Caller,
+        number: LeaseNumber,
+        Prolong { for_seconds }: Prolong,
+    ) -> Result<Grant, No> {
+        caller.must_be(&[Role::Scheduler, Role::Admin])?;
+        self.holds(caller, number)?;
+        self.desk.borrow_mut().prolong(number, for_seconds, Timestamp::now())?;
         self.settle().await?;
         self.grant(number)
     }

@@ -364,6 +364,46 @@ fn a_lease_may_live_as_long_as_a_job() {
 }
 
 #[test]
+fn a_lease_is_prolonged_as_its_job_is() {
+    let mut world = two_devices();
+    world.rules.longest = SignedDuration::from_hours(1);
+    world.restart_broker();
+    world.beat(0, false).unwrap();
+    let begin = world.now;
+    let after = |seconds: i64| begin + SignedDuration::from_secs(seconds);
+    let job = Ask { life_seconds: Some(60), for_seconds: Some(60), ..for_purpose("ada", 1) };
+    world.desk.ask(job, asker("slurm"), world.now).unwrap();
+    let lease = LeaseNumber(1);
+    let ends = |world: &World| world.desk.lease(lease).map(|lease| lease.expires);
+    assert_eq!(ends(&world), Some(after(60)));
+    // What the server hears of leases that it does not use.
+    let heard = |world: &mut World| {
+        world.servers[0].expires.clear();
+        world.beat(0, false).unwrap();
+        let heard = world.servers[0].expires.iter();
+        heard.map(|(number, (_, expires))| (*number, *expires)).collect::<Vec<_>>()
+    };
+    assert!(heard(&mut world).is_empty());
+    world.pass(30);
+    world.desk.prolong(lease, 20, world.now).unwrap();
+    assert_eq!(ends(&world), Some(after(60)), "it becomes no shorter");
+    world.desk.prolong(lease, 570, world.now).unwrap();
+    assert_eq!(ends(&world), Some(after(600)));
+    // A server or a broker that is started anew hears of it, too.
+    assert_eq!(heard(&mut world), [(lease, after(600))]);
+    world.restart_broker();
+    assert_eq!(heard(&mut world), [(lease, after(600))]);
+    world.desk.prolong(lease, u32::MAX, world.now).unwrap();
+    assert_eq!(ends(&world), Some(after(3600)), "the broker lets none live longer");
+    world.desk.end(lease, "", world.now).unwrap();
+    let no = world.desk.prolong(lease, 600, world.now).unwrap_err();
+    assert_eq!(no.kind, Kind::Unavailable);
+    assert!(heard(&mut world).is_empty());
+    let no = world.desk.prolong(LeaseNumber(9), 600, world.now).unwrap_err();
+    assert_eq!(no.kind, Kind::NotFound);
+}
+
+#[test]
 fn devices_that_are_named_are_not_waited_for() {
     let mut world = two_devices();
     let named = |device: &str, wait: u32| {

@@ -18,7 +18,7 @@ pub(crate) struct Played {
     /// How far its clock is ahead, in seconds.
     pub(crate) ahead: i64,
     /// The ends of the leases that it knows.
-    expires: BTreeMap<LeaseNumber, (Lease, Timestamp)>,
+    pub(crate) expires: BTreeMap<LeaseNumber, (Lease, Timestamp)>,
     refused: BTreeSet<LeaseNumber>,
     pub(crate) sessions: BTreeSet<LeaseNumber>,
     /// Whether the broker has answered it since it was started.

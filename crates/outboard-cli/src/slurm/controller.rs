@@ -1,6 +1,6 @@
 //! Slurm's controller, by Slurm's own commands.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use outboard_wire::Code;
@@ -45,19 +45,26 @@ fn limit_in(text: &str, job: &str) -> Result<Option<u32>, Failure> {
     limit.ok_or_else(|| strange("the job's time limit", text))
 }
 
+/// Jobs, each with the seconds that are left of its time, in which it is not suspended; none is no
+/// limit.
+pub(super) type Jobs = BTreeMap<u32, Option<u32>>;
+
 /// The jobs that may use what they have.
-pub(super) fn live_jobs() -> Result<BTreeSet<u32>, Failure> {
-    let text = ask("squeue", &["--noheader", "--all", "--array", "--format=%A %T"])?;
+pub(super) fn live_jobs() -> Result<Jobs, Failure> {
+    let text = ask("squeue", &["--noheader", "--all", "--array", "--format=%A %T %L"])?;
     live_in(&text)
 }
 
-fn live_in(text: &str) -> Result<BTreeSet<u32>, Failure> {
-    let mut live = BTreeSet::new();
+fn live_in(text: &str) -> Result<Jobs, Failure> {
+    let mut live = Jobs::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let (number, state) = line.trim().split_once(' ').ok_or_else(|| strange("a job", line))?;
+        let mut words = line.split_whitespace();
+        let mut word = || words.next().ok_or_else(|| strange("a job", line));
+        let (number, state, left) = (word()?, word()?, word()?);
         let number = number.parse().map_err(|_| strange("a job", line))?;
-        if LIVE.contains(&state.trim()) {
-            live.insert(number);
+        if LIVE.contains(&state) {
+            // A job that is about to end for its limit has left what Slurm does not write as a time.
+            live.insert(number, limit::seconds(left).unwrap_or(Some(0)));
         }
     }
     Ok(live)
@@ -103,9 +110,13 @@ mod tests {
 
     #[test]
     fn jobs_that_have_begun_and_not_ended_are_live() {
-        let text = "1 RUNNING\n2 PENDING\n3 COMPLETING\n4 CONFIGURING\n 5 SUSPENDED\n6 TIMEOUT\n";
-        assert_eq!(live_in(text).unwrap(), BTreeSet::from([1, 4, 5]));
+        let text = "1 RUNNING 1:00\n2 PENDING 9:00\n3 COMPLETING 0:00\n4 CONFIGURING UNLIMITED\n \
+            5 SUSPENDED 1-00:00:00\n6 TIMEOUT INVALID\n7 RUNNING INVALID\n";
+        let live = [(1, Some(60)), (4, None), (5, Some(86400)), (7, Some(0))];
+        assert_eq!(live_in(text).unwrap(), Jobs::from(live));
         assert!(live_in("").unwrap().is_empty());
-        assert!(live_in("1_[2-3] PENDING").is_err() && live_in("slurm is away").is_err());
+        for text in ["1_[2-3] PENDING 1:00", "slurm is away", "1 RUNNING"] {
+            assert!(live_in(text).is_err(), "{text}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::pool::asking::{patiently, wait};
 use crate::time::Span;
 
 /// A job begins a little later than its lease, and is to have it to its end.
-const START: u32 = 10;
+pub(super) const START: u32 = 10;
 /// How long an epilog waits for a broker that is away. Then `outboard slurm sync` ends the lease.
 const EPILOG: Duration = Duration::from_secs(5);
 

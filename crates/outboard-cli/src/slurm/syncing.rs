@@ -1,9 +1,9 @@
-//! `outboard slurm sync`: Slurm's licences follow the pool, and no lease outlives its job.
+//! `outboard slurm sync`: Slurm's licences follow the pool, no lease outlives its job, and no job its
+//! lease.
 //!
 //! Epilogs end leases. What they could not end, since they were not run or the broker was away, is
-//! ended here.
+//! ended here. A job that gets more time gets its lease prolonged ([`super::prolonging`]).
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use outboard_broker_client::{Blocking, Method};
 use outboard_pool::api::{LeaseView, Me, PoolView};
 use outboard_pool::words::{Condition, Health, LeaseNumber, OwnerName};
 
+use super::controller::Jobs;
+use super::prolonging::Prolonger;
 use super::{LICENSE, controller, job, licenses};
 use crate::failure::Failure;
 use crate::pool::access::{self, failed};
@@ -46,14 +48,15 @@ pub(super) struct Args {
 
 pub(super) fn sync(args: &Args) -> Result<()> {
     let broker = args.access.broker()?;
-    let mut seen = Seen::default();
+    let (mut seen, mut prolonger) = (Seen::default(), Prolonger::default());
     if args.once {
-        return Ok(look(args, &broker, &mut seen)?);
+        return Ok(look(args, &broker, &mut seen, &mut prolonger)?);
     }
     let every: SignedDuration = args.every.0;
     let mut told = None;
     loop {
-        let failure = look(args, &broker, &mut seen).err().map(|failure| failure.to_string());
+        let looked = look(args, &broker, &mut seen, &mut prolonger);
+        let failure = looked.err().map(|failure| failure.to_string());
         // Once, not every few seconds.
         if failure != told {
             match &failure {
@@ -80,7 +83,12 @@ impl Seen {
 }
 
 /// Compares the two once.
-fn look(args: &Args, broker: &Blocking, seen: &mut Seen) -> Result<(), Failure> {
+fn look(
+    args: &Args,
+    broker: &Blocking,
+    seen: &mut Seen,
+    prolonger: &mut Prolonger,
+) -> Result<(), Failure> {
     let me: Me = broker.ask(Method::GET, "/v1/me").map_err(|error| failed(&error))?;
     let pool: PoolView = broker.ask(Method::GET, "/v1/pool").map_err(|error| failed(&error))?;
     let number = seen.most_of_late(devices_for(&pool, &me.owner));
@@ -89,10 +97,12 @@ fn look(args: &Args, broker: &Blocking, seen: &mut Seen) -> Result<(), Failure> 
     // The leases are older than this list of jobs: whose job is not in it, has none any more.
     let cluster = controller::cluster()?;
     let live = controller::live_jobs()?;
-    for number in orphans(&pool.leases, &me.owner, &job::prefix(&cluster), &live) {
+    let leases = of_jobs(&pool.leases, &me.owner, &job::prefix(&cluster));
+    for number in orphans(&leases, &live) {
         end(broker, number).map_err(|error| failed(&error))?;
         eprintln!("outboard: lease {number} is ended: its job is over");
     }
+    prolonger.look(broker, &leases, &live)?;
     written
 }
 
@@ -135,20 +145,20 @@ fn devices_for(pool: &PoolView, me: &OwnerName) -> usize {
     pool.servers.iter().map(counts).sum()
 }
 
-/// Leases for jobs of a cluster that are not there.
-fn orphans(
-    leases: &[LeaseView],
-    me: &OwnerName,
-    prefix: &str,
-    live: &BTreeSet<u32>,
-) -> Vec<LeaseNumber> {
-    let is_orphan = |lease: &&LeaseView| {
-        let purpose = lease.purpose.as_ref().filter(|_| lease.asked_by == *me);
-        let job = purpose.and_then(|purpose| purpose.as_str().strip_prefix(prefix));
-        let job = job.and_then(|job| job.parse::<u32>().ok());
-        lease.over.is_none() && job.is_some_and(|job| !live.contains(&job))
+/// Leases for jobs of a cluster that are not over, each with its job.
+fn of_jobs<'a>(leases: &'a [LeaseView], me: &OwnerName, prefix: &str) -> Vec<(u32, &'a LeaseView)> {
+    let of_job = |lease: &'a LeaseView| {
+        let purpose = lease.purpose.as_ref().filter(|_| lease.asked_by == *me)?;
+        let job = purpose.as_str().strip_prefix(prefix)?.parse().ok()?;
+        lease.over.is_none().then_some((job, lease))
     };
-    leases.iter().filter(is_orphan).map(|lease| lease.number).collect()
+    leases.iter().filter_map(of_job).collect()
+}
+
+/// Those whose jobs are not there.
+fn orphans(leases: &[(u32, &LeaseView)], live: &Jobs) -> Vec<LeaseNumber> {
+    let orphans = leases.iter().filter(|(job, _)| !live.contains_key(job));
+    orphans.map(|(_, lease)| lease.number).collect()
 }
 
 #[cfg(test)]
@@ -244,7 +254,8 @@ mod tests {
             lease(6, "slurm", None, None),
         ];
         let pool = pool(&[], &leases);
-        let found = orphans(&pool.leases, &me(), "slurm.blue.", &BTreeSet::from([1]));
-        assert_eq!(found, [LeaseNumber(2)]);
+        let leases = of_jobs(&pool.leases, &me(), "slurm.blue.");
+        assert_eq!(leases.iter().map(|(job, _)| *job).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(orphans(&leases, &Jobs::from([(1, None)])), [LeaseNumber(2)]);
     }
 }

@@ -71,6 +71,15 @@ impl Ask {
     }
 }
 
+/// A lease is to be good for longer than was said when it was asked for: a job may go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prolong {
+    /// For how many seconds from now on, without being renewed; the broker may allow less. One that
+    /// is good for longer stays so.
+    pub for_seconds: u32,
+}
+
 /// How a request stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "standing", rename_all = "snake_case")]

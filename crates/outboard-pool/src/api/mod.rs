@@ -11,6 +11,7 @@
 //! | `DELETE /v1/purposes/PURPOSE` | its asker | | nothing |
 //! | `GET /v1/leases/N` | its owner, its asker, admin | | [`Grant`] |
 //! | `POST /v1/leases/N/renew` | its owner, its asker, admin | | [`Grant`] |
+//! | `POST /v1/leases/N/prolong` | its asker (a scheduler), admin | [`Prolong`] | [`Grant`] |
 //! | `DELETE /v1/leases/N` | its owner, its asker, admin | | nothing |
 //! | `GET /v1/leases/N/why` | all but servers | | [`Why`] |
 //! | `GET /v1/pool` | all but servers | | [`PoolView`] |
@@ -27,7 +28,7 @@ mod history;
 mod role;
 mod view;
 
-pub use ask::{Ask, Grant, Me, Reach, Standing};
+pub use ask::{Ask, Grant, Me, Prolong, Reach, Standing};
 pub use beat::{Beat, BeatAnswer, LEASES_OF_A_SERVER, LeaseUse};
 pub use history::{HistoryView, Point};
 pub use role::Role;

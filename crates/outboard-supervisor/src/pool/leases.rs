@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use jiff::Timestamp;
 use outboard_control::account::{Account, SEATS};
-use outboard_pool::api::LeaseUse;
+use outboard_pool::api::{LEASES_OF_A_SERVER, LeaseUse};
 use outboard_pool::lease::{CLOCK_TOLERANCE, Lease};
 use outboard_pool::words::LeaseNumber;
 
@@ -34,6 +34,8 @@ pub(crate) enum Over {
 pub(super) struct Leases {
     used: RefCell<BTreeMap<LeaseNumber, Used>>,
     ended: RefCell<Ended>,
+    /// Those with a later end than clients know, from the broker, whether or not they are used.
+    prolonged: RefCell<BTreeMap<LeaseNumber, Lease>>,
     /// Where they are noted for the next server.
     notes: RefCell<Option<Notes>>,
 }
@@ -213,6 +215,8 @@ impl Leases {
         let holding = Rc::new(Holding { number, leases: Rc::clone(self) });
         // It may be one that was renewed meanwhile.
         self.renew(lease);
+        let prolonged = self.prolonged.borrow().get(&number).cloned();
+        prolonged.iter().for_each(|lease| _ = self.renew(lease));
         Ok(holding)
     }
 
@@ -226,6 +230,18 @@ impl Leases {
             used.insert(number, Used::new(lease));
         }
         Some(Rc::new(Holding { number, leases: Rc::clone(self) }))
+    }
+
+    /// The broker says until when a lease is good. It is remembered, also if nobody uses it now: who
+    /// comes later may have what was said first. Those that nobody can use any more are forgotten.
+    pub(super) fn hear(&self, renewed: &Lease, now: Timestamp) -> bool {
+        let mut prolonged = self.prolonged.borrow_mut();
+        prolonged.retain(|_, lease| self.still(lease, now).is_ok());
+        if prolonged.len() < LEASES_OF_A_SERVER {
+            prolonged.insert(renewed.number, renewed.clone());
+        }
+        drop(prolonged);
+        self.renew(renewed)
     }
 
     /// A lease is good for longer. Whether it is used here, and for shorter so far.
@@ -245,11 +261,11 @@ impl Leases {
         longer
     }
 
-    /// Whether the lease is in use, with a later end, and good.
+    /// Whether the lease is known with a later end, and good.
     pub(super) fn is_renewed(&self, lease: &Lease, now: Timestamp) -> bool {
-        let used = self.used.borrow();
-        let known = used.get(&lease.number).map(|one| &one.lease);
-        known.is_some_and(|known| is_same(known, lease) && self.still(known, now).is_ok())
+        let good = |known: &Lease| is_same(known, lease) && self.still(known, now).is_ok();
+        let used = self.used.borrow().get(&lease.number).is_some_and(|one| good(&one.lease));
+        used || self.prolonged.borrow().get(&lease.number).is_some_and(good)
     }
 
     /// The leases in use, as the broker is told.
@@ -347,6 +363,24 @@ mod tests {
         let others = Lease { owner: "bob".parse().unwrap(), ..until(600) };
         assert!(!leases.renew(&others));
         assert_eq!(held.lease(), until(60));
+    }
+
+    #[test]
+    fn a_lease_that_the_broker_has_prolonged_is_good_before_anybody_uses_it() {
+        let leases = Rc::new(Leases::default());
+        assert!(!leases.is_renewed(&until(60), later(100)));
+        assert!(!leases.hear(&until(200), later(10)), "nobody uses it");
+        assert!(leases.is_renewed(&until(60), later(100)));
+        let others = Lease { owner: "bob".parse().unwrap(), ..until(60) };
+        assert!(!leases.is_renewed(&others, later(100)));
+        let held = leases.take(&until(60)).unwrap();
+        assert_eq!(held.lease().expires, later(200));
+        drop(held);
+        leases.end(&[LeaseNumber(7)]);
+        assert!(!leases.is_renewed(&until(60), later(100)));
+        let other = Lease { number: LeaseNumber(9), ..until(900) };
+        leases.hear(&other, later(100));
+        assert_eq!(leases.prolonged.borrow().len(), 1, "what is over is forgotten");
     }
 
     #[test]

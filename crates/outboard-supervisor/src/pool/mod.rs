@@ -130,7 +130,7 @@ impl Pool {
     /// A lease that the broker sends is good for longer; whether it is used here.
     pub(crate) fn renew(&self, token: &str, now: Timestamp) -> Result<bool, Denied> {
         let lease = verify(token, &self.keys.borrow(), &self.name, now)?;
-        Ok(self.leases.renew(&lease))
+        Ok(self.leases.hear(&lease, now))
     }
 
     /// The leases in use, as the broker is told.
@@ -155,8 +155,8 @@ impl Pool {
         self.leases.take_over(number)
     }
 
-    /// What a token says, if it is good here and now. Or if it has expired, and its lease has been
-    /// renewed here meanwhile: programs start processes long after they got it.
+    /// What a token says, if it is good here and now. Or if it has expired, and the broker has said
+    /// a later end meanwhile: programs start processes long after they got it.
     fn good(&self, token: &str, now: Timestamp) -> Result<Lease, Denied> {
         let keys = self.keys.borrow();
         match verify(token, &keys, &self.name, now) {

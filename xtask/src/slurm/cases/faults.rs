@@ -120,6 +120,7 @@ pub(super) fn broker_at_end(world: &mut World) -> Result<()> {
 pub(super) fn server(world: &mut World) -> Result<()> {
     // They may have yet to find the broker that an earlier case has started anew.
     within(SOON, "all servers are in the pool", || Ok(world.pool.ready()? == DEVICES))?;
+    within(SOON, "all licences are there", || Ok(world.licenses()? == DEVICES))?;
     world.pool.servers[DEVICES - 1].kill()?;
     let gone = took(SOON, "a licence goes", || Ok(world.licenses()? == DEVICES - 1))?;
     world.pool.servers[DEVICES - 1].start_again()?;

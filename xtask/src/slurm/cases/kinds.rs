@@ -34,12 +34,12 @@ pub(super) fn sbatch(world: &mut World) -> Result<()> {
     world.expect_ended(lease.number)
 }
 
-fn seconds(time: &str) -> Result<i64> {
+pub(super) fn seconds(time: &str) -> Result<i64> {
     let output = std::process::Command::new("date").args(["+%s", "-d", time]).output()?;
     String::from_utf8(output.stdout)?.trim().parse().context("a time")
 }
 
-fn seconds_now() -> Result<i64> {
+pub(super) fn seconds_now() -> Result<i64> {
     seconds("now")
 }
 

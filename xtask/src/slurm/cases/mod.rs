@@ -4,6 +4,7 @@ mod ends;
 mod faults;
 mod kinds;
 mod rules;
+mod times;
 
 use super::world::{Run, World};
 use crate::apart::Case;
@@ -30,6 +31,9 @@ pub(super) const ALL: &[Case<World>] = &[
     case("licences in what Slurm shows", rules::visible),
     case("accounts and fair share see the devices", rules::accounted),
     case("keys and tokens are not for others", rules::secrets),
+    case("a job gets more time", times::extended),
+    case("a job gets more time than the broker gives", times::too_long),
+    case("a job is suspended and resumed", times::suspended),
     case("a job is cancelled", ends::cancelled),
     case("a job is requeued", ends::requeued),
     case("preemption by REQUEUE", ends::preempted_and_requeued),
