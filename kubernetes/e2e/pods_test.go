@@ -35,6 +35,7 @@ func TestPods(t *testing.T) {
 		{"the example", example},
 		{"a quota by class", quota},
 		{"a server that is silent", silentServer},
+		{"a device that fails", failedDevice},
 	} {
 		// Each begins with a pool that is free.
 		if !t.Run(one.what, func(t *testing.T) { one.test(t, s) }) {
@@ -62,7 +63,7 @@ func (s *stage) unprepare(t *testing.T, claim *resourceapi.ResourceClaim) {
 // runs runs a program in a container with the claim's devices.
 func (s *stage) runs(t *testing.T, devices []string, program ...string) string {
 	t.Helper()
-	said, err := clustertest.Container(t, s.specifications(), devices, user, program...)
+	said, err := clustertest.Container(t, s.cdi, devices, user, program...)
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", program, err, said)
 	}
@@ -281,7 +282,7 @@ func takenByOthers(t *testing.T, s *stage) {
 	s.leases(t, 0)
 }
 
-// The last: it ends a server. Its device gets no pods, and the others do.
+// It ends a server. Its device gets no pods, and the others do.
 func silentServer(t *testing.T, s *stage) {
 	s.gpu2.Kill()
 	pooltest.Within(t, "the scheduler is told", func() error {

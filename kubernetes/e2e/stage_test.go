@@ -30,10 +30,12 @@ const (
 
 // stage is a cluster with a pool: all of it real but the kubelet.
 type stage struct {
-	cluster    *clustertest.Cluster
-	pool       *pooltest.Pool
-	broker     *broker.Client
-	folder     string
+	cluster *clustertest.Cluster
+	pool    *pooltest.Pool
+	broker  *broker.Client
+	folder  string
+	// cdi is where container engines find specifications of devices.
+	cdi        string
 	program    string
 	gpu2       *pooltest.Server
 	controller *clustertest.Process
@@ -51,6 +53,7 @@ func newStage(t *testing.T) *stage {
 	if err := os.Chmod(s.folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	s.cdi = filepath.Join(s.folder, "cdi")
 	s.program = filepath.Join(os.Getenv("OUTBOARD_CLUSTER"), "outboard-dra")
 	s.pool.Serve(t, "gpu1", 2)
 	s.gpu2 = s.pool.Serve(t, "gpu2", 1, "--label", "rack=r7")
@@ -122,10 +125,8 @@ func (s *stage) startNode(t *testing.T) {
 		"--token-file="+s.put(t, "token", s.cluster.Token(
 			t, namespace, "outboard-dra-node", "node1", handover.Audience)),
 		"--state="+filepath.Join(s.folder, "state"), "--install="+pooltest.Install(t),
-		"--cdi="+s.specifications(), "--kubelet="+s.folder, "--fresh=1s")...)
+		"--cdi="+s.cdi, "--kubelet="+s.folder, "--fresh=1s")...)
 }
-
-func (s *stage) specifications() string { return filepath.Join(s.folder, "cdi") }
 
 // template makes a template for claims for a part of a device.
 func (s *stage) template(t *testing.T, name, memory, percents string) {

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::programs;
+use crate::{image, programs};
 use crate::stage::{Dist, Profile};
 use crate::test::Count;
 use crate::util::{self, root, step};
@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Only the tests that need no cluster.
     #[arg(long)]
     quick: bool,
+    /// With what is laid out in target/dist and target/programs already.
+    #[arg(long)]
+    staged: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -27,15 +30,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("{why}");
     }
     let started = Instant::now();
-    let dist = Dist::build(Profile::Tests)?;
-    programs::ensure()?;
+    let dist = if args.staged {
+        Dist::laid_out()?
+    } else {
+        let dist = Dist::build(Profile::Tests)?;
+        programs::ensure()?;
+        dist
+    };
     let mut count = build()?.and(quick_ones(&dist)?);
     if !args.quick {
         let built = Instant::now();
         let folder = cluster::build()?;
         step(&format!("built in {:.0} s", built.elapsed().as_secs_f64()));
-        let environment = [("OUTBOARD_CLUSTER", folder)];
-        count = count.and(gotests::run(&dist, &["./e2e"], &environment)?);
+        let mut environment = vec![("OUTBOARD_CLUSTER", folder)];
+        match image::files()? {
+            Ok(files) => environment.push(("OUTBOARD_IMAGES", files)),
+            Err(why) => step(&format!("no images: {why}")),
+        }
+        count = count.and(gotests::run(on_a_node(), &dist, &["./e2e"], &environment)?);
     }
     count.skipped.iter().for_each(|why| eprintln!("skipped: {why}"));
     step(&format!(
@@ -72,7 +84,7 @@ fn quick_ones(dist: &Dist) -> Result<Count> {
     if !output.status.success() || !output.stdout.is_empty() {
         bail!("gofmt would change:\n{}", String::from_utf8_lossy(&output.stdout));
     }
-    gotests::run(dist, &[".", "./internal/..."], &[])
+    gotests::run(go(), dist, &[".", "./internal/..."], &[])
 }
 
 /// Why there is nothing to run the tests with: no Go, or not its modules.
@@ -86,6 +98,17 @@ pub(crate) fn cannot_run() -> Option<String> {
         }
         Err(error) => Some(format!("kubernetes: there is no Go (1.26 or later): {error}")),
     }
+}
+
+/// The same where this machine is a node: a kubelet's folders, and those that our manifests have on
+/// a node, are this command's own.
+fn on_a_node() -> Command {
+    let script = "mount -t tmpfs none /run; for at in opt var/lib; do \
+        mkdir -p /run/over/$at /run/in/$at; mount -t overlay none \
+        -o lowerdir=/$at,upperdir=/run/over/$at,workdir=/run/in/$at /$at; done; exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-ec", script, "go"]).current_dir(module());
+    command
 }
 
 /// The folder of the Go module.

@@ -62,9 +62,11 @@ func Start(t testing.TB) *Cluster {
 	Run(t, c.folder, append(append([]string{filepath.Join(from, "kube-scheduler")}, common...),
 		c.Kubeconfig(t, "scheduler"))...)
 	Run(t, c.folder, append(append([]string{filepath.Join(from, "kube-controller-manager")},
-		common...), c.Kubeconfig(t, "admin"), "--controllers=resourceclaim-controller,"+
-		"serviceaccount-controller,garbage-collector-controller,resourcequota-controller,"+
-		"device-taint-eviction-controller")...)
+		common...), c.Kubeconfig(t, "admin"), "--root-ca-file="+c.Config.CAFile,
+		"--controllers=resourceclaim-controller,"+
+			"serviceaccount-controller,garbage-collector-controller,resourcequota-controller,"+
+			"device-taint-eviction-controller,root-ca-certificate-publisher-controller,"+
+			"deployment-controller,replicaset-controller,daemonset-controller")...)
 	return c
 }
 

@@ -24,16 +24,18 @@ func Container(t testing.TB, specifications string, devices []string, user uint3
 	program ...string,
 ) (string, error) {
 	t.Helper()
-	bundle := t.TempDir()
-	container := container(user, program)
+	bundle := newBundle(t)
+	container := confined(append([]string{"/programs/" + program[0]}, program[1:]...))
+	container.Process.User = specs.User{UID: user, GID: user}
+	container.Process.Env = []string{"PATH=/usr/bin:/bin", "OUTBOARD_LOG=1"}
 	// What t.TempDir makes is for its own user.
 	for _, name := range []string{"", "rootfs", "rootfs/usr", "rootfs/opt", "rootfs/tmp"} {
-		if err := os.MkdirAll(filepath.Join(bundle, name), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(bundle.folder, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{"bin", "lib", "lib64"} {
-		if err := os.Symlink("usr/"+name, filepath.Join(bundle, "rootfs", name)); err != nil {
+		if err := os.Symlink("usr/"+name, filepath.Join(bundle.folder, "rootfs", name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,30 +48,45 @@ func Container(t testing.TB, specifications string, devices []string, user uint3
 	if missing, err := cache.InjectDevices(container, devices...); err != nil {
 		t.Fatalf("%v: %v", missing, err)
 	}
+	command := append([]string{longest}, bundle.command(t, container)...)
+	output, err := exec.Command("timeout", command...).CombinedOutput()
+	return string(output), err
+}
+
+// bundle is what runc runs.
+type bundle struct{ folder, name string }
+
+func newBundle(t testing.TB) *bundle {
+	t.Helper()
+	return &bundle{t.TempDir(), "outboard-test-" + rand.String(8)}
+}
+
+// command writes the bundle, and gives the command that runs it. When the test ends, so does the
+// container, whatever has become of runc.
+func (b *bundle) command(t testing.TB, container *specs.Spec) []string {
+	t.Helper()
 	text, err := json.Marshal(container)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(bundle, "config.json"), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.folder, "config.json"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	name := "outboard-test-" + rand.String(8)
-	command := exec.Command("timeout", longest, filepath.Join(programs(t), "runc"),
-		"--root", filepath.Join(bundle, "state"), "run", "--bundle", bundle, name)
-	output, err := command.CombinedOutput()
-	return string(output), err
+	runc := []string{
+		filepath.Join(programs(t), "runc"), "--root", filepath.Join(b.folder, "state"),
+	}
+	t.Cleanup(func() {
+		_ = exec.Command(runc[0], append(runc[1:], "delete", "--force", b.name)...).Run()
+	})
+	return append(runc, "run", "--bundle", b.folder, b.name)
 }
 
-func container(user uint32, program []string) *specs.Spec {
+// confined is a container that has a program, and what all have.
+func confined(program []string) *specs.Spec {
 	return &specs.Spec{
 		Version: "1.0.0",
-		Process: &specs.Process{
-			User: specs.User{UID: user, GID: user},
-			Args: append([]string{"/programs/" + program[0]}, program[1:]...),
-			Env:  []string{"PATH=/usr/bin:/bin", "OUTBOARD_LOG=1"},
-			Cwd:  "/", NoNewPrivileges: true,
-		},
-		Root: &specs.Root{Path: "rootfs", Readonly: true},
+		Process: &specs.Process{Args: program, Cwd: "/", NoNewPrivileges: true},
+		Root:    &specs.Root{Path: "rootfs", Readonly: true},
 		Mounts: []specs.Mount{
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},

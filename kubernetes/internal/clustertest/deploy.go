@@ -122,14 +122,20 @@ func (c *Cluster) Token(t testing.TB, namespace, account, node string, audiences
 		pod.Name, pod.UID = made.GetName(), made.GetUID()
 		return err
 	})
+	return c.boundToken(t, pod, audiences...)
+}
+
+// boundToken is a pod's, for an audience or for the API server.
+func (c *Cluster) boundToken(t testing.TB, pod *v1.Pod, audiences ...string) string {
+	t.Helper()
 	request := &authenticationapi.TokenRequest{Spec: authenticationapi.TokenRequestSpec{
 		Audiences: audiences, ExpirationSeconds: ptr.To(int64(3600)),
 		BoundObjectRef: &authenticationapi.BoundObjectReference{
 			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
 		},
 	}}
-	made, err := c.Admin.CoreV1().ServiceAccounts(namespace).CreateToken(
-		t.Context(), account, request, metav1.CreateOptions{})
+	made, err := c.Admin.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(
+		t.Context(), pod.Spec.ServiceAccountName, request, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

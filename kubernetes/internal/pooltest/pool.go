@@ -150,12 +150,20 @@ var serving = regexp.MustCompile(`serving.* address=(\S+)`)
 // Serve starts a server with so many devices of 1 GiB on the software device.
 func (p *Pool) Serve(t testing.TB, name string, devices int, flags ...string) *Server {
 	t.Helper()
+	return p.ServeWith(t, nil, name, devices, flags...)
+}
+
+// ServeWith does the same with further variables.
+func (p *Pool) ServeWith(
+	t testing.TB, variables []string, name string, devices int, flags ...string,
+) *Server {
+	t.Helper()
 	arguments := append([]string{"serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--tls", "on",
 		"--socket", "none", "--state", filepath.Join(p.folder, "state-"+name), "--pool", p.URL,
 		"--pool-fingerprint", p.Fingerprint, "--pool-token-file", p.Token(t, "server", "servers"),
 		"--pool-name", name}, flags...)
 	command := p.command(arguments...)
-	command.Env = append(command.Env,
+	command.Env = append(append(command.Env, variables...),
 		fmt.Sprintf("OUTBOARD_CPU_DEVICES=%d", devices), "OUTBOARD_CPU_MEMORY=1G",
 		"OUTBOARD_CPU_THREADS=4")
 	start(t, command, serving)

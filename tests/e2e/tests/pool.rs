@@ -287,6 +287,17 @@ fn a_scheduler_asks_for_others_and_ends_what_it_has_asked_for() {
         assert_eq!(status(other.bytes(Method::DELETE, &number)), 403);
         assert_eq!(status(other.bytes(Method::DELETE, path)), 404);
     }
+    // Who asked for it has it prolonged, and an admin; its owner does not.
+    let prolong = |who: &Blocking, path: &str, seconds: u32| {
+        let seconds = serde_json::json!({ "for_seconds": seconds });
+        who.tell::<Grant>(Method::POST, &format!("{path}/prolong"), &seconds)
+    };
+    for other in [&kubernetes, &ada, &of(&broker, "client", "bob")] {
+        assert_eq!(status(prolong(other, &number, 6000)), 403);
+    }
+    let lasts = |grant: &Grant| grant.expires.duration_since(jiff::Timestamp::now()).as_secs();
+    assert!(lasts(&prolong(&slurm, &number, 6000).unwrap()) > 5990);
+    assert!(lasts(&prolong(&admin, &number, 60).unwrap()) > 5990, "it becomes no shorter");
     let own = granted(request(&ada, &ask("ada", 1, 0)).unwrap());
     let own = format!("/v1/leases/{}", own.number);
     assert_eq!(status(slurm.bytes(Method::DELETE, &own)), 403);

@@ -6,8 +6,10 @@ use super::server::{self, Server};
 use super::world::{SOON, USER, World, succeeded};
 use crate::apart::Case;
 use crate::apart::within;
-use crate::programs;
+use crate::{programs, util};
 use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::process::Command;
 use std::time::Instant;
 
 const fn case(name: &'static str, run: fn(&mut World) -> Result<()>) -> Case<World> {
@@ -15,6 +17,7 @@ const fn case(name: &'static str, run: fn(&mut World) -> Result<()>) -> Case<Wor
 }
 
 pub(super) const ALL: &[Case<World>] = &[
+    case(FILES, files),
     case("every image has a user without rights", users),
     case("the driver for Kubernetes starts", driver),
     case("a program outside, a server in a container", outside),
@@ -25,6 +28,29 @@ pub(super) const ALL: &[Case<World>] = &[
     case("a broker and a server in containers", pool::leased),
     case("a broker's container is killed", pool::killed),
 ];
+
+/// The case that lays out the images' files.
+pub(super) const FILES: &str = "the files of each image are laid out";
+
+/// For runtimes that know no images, such as the one of `cargo xtask kubernetes`.
+fn files(world: &mut World) -> Result<()> {
+    let folder = super::files_folder();
+    let _ = fs::remove_dir_all(&folder);
+    for image in &world.images {
+        let name = image.split(':').next().unwrap_or(image);
+        let at = folder.join(name);
+        fs::create_dir_all(&at)?;
+        let said = podman(&["image", "inspect", "--format={{json .Config}}", image])?;
+        fs::write(folder.join(format!("{name}.json")), said)?;
+        let archive = folder.join("files.tar");
+        podman(&["create", "--replace", "--name=files", image])?;
+        podman(&["export", &format!("--output={}", archive.display()), "files"])?;
+        podman(&["rm", "files"])?;
+        util::run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&at))?;
+        fs::remove_file(archive)?;
+    }
+    Ok(())
+}
 
 fn users(world: &mut World) -> Result<()> {
     for image in &world.images {
@@ -134,7 +160,7 @@ fn any(world: &mut World) -> Result<()> {
     let mut args = vec!["cdi", "generate", "--output=/etc/cdi/outboard.json"];
     let flags = server.flags();
     args.extend(flags.iter().map(String::as_str));
-    std::fs::create_dir_all("/etc/cdi")?;
+    fs::create_dir_all("/etc/cdi")?;
     succeeded(&world.outboard(&args)?)?;
     // Nothing of ours is in it.
     let image = super::base::argument("BASE")?;

@@ -53,6 +53,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     APART.all_pass(&Vec::from_iter(only))
 }
 
+/// Lays out the files of all images, with what is staged: each in a folder of its own of the one that
+/// is returned, beside a file with its settings. Or says why not.
+pub(crate) fn files() -> Result<std::result::Result<PathBuf, String>> {
+    if let Some(why) = cannot_run() {
+        return Ok(Err(why));
+    }
+    strip()?;
+    APART.all_pass(&[format!("--only={}", cases::FILES)])?;
+    Ok(Ok(files_folder()))
+}
+
+fn files_folder() -> PathBuf {
+    APART.folder().join("files")
+}
+
 /// Why it cannot run on this machine.
 fn cannot_run() -> Option<String> {
     if let Some(why) = APART.cannot_enter().or_else(kubernetes::cannot_run) {

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::go;
 use crate::programs;
 use crate::stage::Dist;
 use crate::test::Count;
@@ -29,13 +28,13 @@ struct Event {
     output: String,
 }
 
-/// Runs the tests of some packages.
+/// Runs the tests of some packages with a command that is Go.
 pub(super) fn run(
+    mut command: Command,
     dist: &Dist,
     packages: &[&str],
     environment: &[(&str, PathBuf)],
 ) -> Result<Count> {
-    let mut command = go();
     command
         // One package after the other: each starts servers.
         .args(["test", "-json", "-count", "1", "-p", "1", "-timeout", LIMIT])
