@@ -39,7 +39,7 @@ func TestManifests(t *testing.T) {
 		}
 	}
 	for _, part := range []string{"outboard-dra-controller", "outboard-dra-node"} {
-		s.cluster.Play(t, s.made(t, part))
+		s.cluster.Play(t, made(t, s.cluster, namespace, "app.kubernetes.io/name="+part))
 	}
 	s.kubelet = kubelettest.Register(t, s.folder)
 	s.isAlive(t)
@@ -91,34 +91,8 @@ func (s *stage) secret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := &v1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "outboard-dra"},
-		Data:       map[string][]byte{"token": token, "key": []byte(strings.Repeat("0a", 32))},
-	}
-	_, err = s.cluster.Admin.CoreV1().Secrets(namespace).
-		Create(t.Context(), secret, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// made is the one pod that Kubernetes has made of a manifest, and bound to the node.
-func (s *stage) made(t *testing.T, name string) *v1.Pod {
-	t.Helper()
-	var found *v1.Pod
-	pooltest.Within(t, "there is a pod of "+name, func() error {
-		all, err := s.cluster.Admin.CoreV1().Pods(namespace).List(t.Context(),
-			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + name})
-		if err != nil {
-			return err
-		}
-		if len(all.Items) != 1 || all.Items[0].Spec.NodeName != "node1" {
-			return fmt.Errorf("there are %+v", all.Items)
-		}
-		found = &all.Items[0]
-		return nil
-	})
-	return found
+	secret(t, s.cluster, namespace, "outboard-dra",
+		map[string][]byte{"token": token, "key": []byte(strings.Repeat("0a", 32))})
 }
 
 // isAlive asks as the controller's probe does.
@@ -147,4 +121,23 @@ func (s *stage) isAlive(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// made is the one pod that Kubernetes has made of a manifest, and bound to the node.
+func made(t *testing.T, cluster *clustertest.Cluster, namespace, label string) *v1.Pod {
+	t.Helper()
+	var found *v1.Pod
+	pooltest.Within(t, "there is a pod of "+label, func() error {
+		all, err := cluster.Admin.CoreV1().Pods(namespace).List(t.Context(),
+			metav1.ListOptions{LabelSelector: label})
+		if err != nil {
+			return err
+		}
+		if len(all.Items) != 1 || all.Items[0].Spec.NodeName != "node1" {
+			return fmt.Errorf("there are %+v", all.Items)
+		}
+		found = &all.Items[0]
+		return nil
+	})
+	return found
 }

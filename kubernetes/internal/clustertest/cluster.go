@@ -66,7 +66,8 @@ func Start(t testing.TB) *Cluster {
 		"--controllers=resourceclaim-controller,"+
 			"serviceaccount-controller,garbage-collector-controller,resourcequota-controller,"+
 			"device-taint-eviction-controller,root-ca-certificate-publisher-controller,"+
-			"deployment-controller,replicaset-controller,daemonset-controller")...)
+			"deployment-controller,replicaset-controller,daemonset-controller,"+
+			"job-controller")...)
 	return c
 }
 

@@ -40,7 +40,7 @@ func Container(t testing.TB, specifications string, devices []string, user uint3
 		}
 	}
 	container.Mounts = append(container.Mounts,
-		bind("/usr", "/usr"), bind(pooltest.Programs(t), "/programs"))
+		bind("/usr", "/usr"), Programs(t))
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(specifications))
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +99,9 @@ func confined(program []string) *specs.Spec {
 		}},
 	}
 }
+
+// Programs has the CUDA test programs in a container.
+func Programs(t testing.TB) specs.Mount { return bind(pooltest.Programs(t), "/programs") }
 
 func bind(from, to string) specs.Mount {
 	return specs.Mount{

@@ -38,19 +38,27 @@ func (c *Cluster) Deploy(t testing.TB, folder string) {
 	}
 }
 
-// Apply puts the objects of a file into a namespace.
+// Apply puts the objects of a file into a namespace; without one, where the file says.
 func (c *Cluster) Apply(t testing.TB, file, namespace string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, document := range strings.Split(string(text), "\n---\n") {
+	c.ApplyText(t, string(text), namespace)
+}
+
+// ApplyText does the same with what is in a file.
+func (c *Cluster) ApplyText(t testing.TB, text, namespace string) {
+	t.Helper()
+	for _, document := range strings.Split(text, "\n---\n") {
 		object := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
 			t.Fatal(err)
 		}
-		object.SetNamespace(namespace)
+		if namespace != "" {
+			object.SetNamespace(namespace)
+		}
 		c.Create(t, object)
 	}
 }
@@ -80,16 +88,20 @@ func (c *Cluster) Create(t testing.TB, object *unstructured.Unstructured) {
 	}
 }
 
-// Node makes a node that is ready.
-func (c *Cluster) Node(t testing.TB, name string) {
+// Node makes a node that is ready, with labels KEY=VALUE.
+func (c *Cluster) Node(t testing.TB, name string, labels ...string) {
 	t.Helper()
 	room := v1.ResourceList{
 		v1.ResourceCPU:    resource.MustParse("64"),
 		v1.ResourceMemory: resource.MustParse("64Gi"),
 		v1.ResourcePods:   resource.MustParse("100"),
 	}
-	node, err := c.Admin.CoreV1().Nodes().Create(t.Context(),
-		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	made := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+	for _, label := range labels {
+		key, value, _ := strings.Cut(label, "=")
+		made.Labels[key] = value
+	}
+	node, err := c.Admin.CoreV1().Nodes().Create(t.Context(), made, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

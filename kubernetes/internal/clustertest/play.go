@@ -16,7 +16,8 @@ import (
 // Play runs a pod's containers as kubelet and container engine would, on this machine as its node:
 // init containers to their end, then the others until the test ends. They have the machine's
 // network, and what is said of system calls (seccomp) is left out.
-func (c *Cluster) Play(t testing.TB, pod *v1.Pod) []*Process {
+// Some mounts are for the test's sake.
+func (c *Cluster) Play(t testing.TB, pod *v1.Pod, mounts ...specs.Mount) []*Process {
 	t.Helper()
 	volumes := c.volumes(t, pod)
 	var hosts strings.Builder
@@ -34,15 +35,11 @@ func (c *Cluster) Play(t testing.TB, pod *v1.Pod) []*Process {
 			t.Fatal(err)
 		}
 		spec := c.played(t, pod, container, volumes)
-		spec.Mounts = append(spec.Mounts, bind(file, "/etc/hosts"))
+		spec.Mounts = append(append(spec.Mounts, bind(file, "/etc/hosts")), mounts...)
 		return bundle.command(t, spec)
 	}
 	for _, container := range pod.Spec.InitContainers {
-		process := Run(t, c.folder, prepare(&container)...)
-		if err := process.command.Wait(); err != nil {
-			said, _ := os.ReadFile(process.Log)
-			t.Fatalf("%s failed: %v\n%s", container.Name, err, said)
-		}
+		Run(t, c.folder, prepare(&container)...).Succeeds(t)
 	}
 	var running []*Process
 	for _, container := range pod.Spec.Containers {
@@ -66,9 +63,8 @@ func (c *Cluster) played(
 		arguments = image.Cmd
 	}
 	spec := confined(append(append([]string{}, command...), arguments...))
-	spec.Root = &specs.Root{
-		Path: image.root, Readonly: *container.SecurityContext.ReadOnlyRootFilesystem,
-	}
+	isReadOnly := container.SecurityContext.ReadOnlyRootFilesystem
+	spec.Root = &specs.Root{Path: image.root, Readonly: isReadOnly != nil && *isReadOnly}
 	spec.Process.User = user(t, pod, container, image)
 	spec.Process.Env = append(image.Env, c.environment(t, pod, container)...)
 	spec.Process.NoNewPrivileges = !*container.SecurityContext.AllowPrivilegeEscalation

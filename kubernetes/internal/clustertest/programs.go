@@ -57,6 +57,17 @@ func Run(t testing.TB, folder string, arguments ...string) *Process {
 	return process
 }
 
+// Succeeds waits until it has ended well, and gives what it has said.
+func (p *Process) Succeeds(t testing.TB) string {
+	t.Helper()
+	err := p.command.Wait()
+	said, _ := os.ReadFile(p.Log)
+	if err != nil {
+		t.Fatalf("%v failed: %v\n%s", p.command.Args, err, said)
+	}
+	return string(said)
+}
+
 // Kill ends it with no time to do anything.
 func (p *Process) Kill() {
 	p.once.Do(func() {
