@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{image, programs};
 use crate::stage::{Dist, Profile};
 use crate::test::Count;
 use crate::util::{self, root, step};
+use crate::{image, programs};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -6,7 +6,7 @@ use crate::util::{self, root, step};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where Debian's own image leaves out manuals, too.
@@ -22,16 +22,26 @@ pub(super) fn archive() -> PathBuf {
     APART.folder().join("base.tar")
 }
 
-/// Makes it if it is not there.
+/// The same with systemd: a whole machine.
+pub(super) fn with_systemd() -> PathBuf {
+    APART.folder().join("systemd.tar")
+}
+
+/// Makes both if they are not there.
 pub(super) fn ensure() -> Result<()> {
-    if archive().exists() {
+    make(&archive(), None)?;
+    make(&with_systemd(), Some("systemd"))
+}
+
+fn make(archive: &Path, more: Option<&str>) -> Result<()> {
+    if archive.exists() {
         return Ok(());
     }
     let name = argument("BASE")?;
     let release = name.rsplit(':').next().and_then(|tag| tag.split('-').next());
     let release = release.context("the recipe's base is a release of Debian")?;
-    step(&format!("making a base of Debian's packages ({release}, 35 MB)"));
-    let new = APART.folder().join("base.new.tar");
+    step(&format!("making {} of Debian's packages ({release}, 35 MB)", archive.display()));
+    let new = archive.with_extension("new.tar");
     let mut paths = OsString::from(packages::dir().join("usr/bin"));
     paths.push(":");
     paths.push(std::env::var_os("PATH").unwrap_or_default());
@@ -40,8 +50,9 @@ pub(super) fn ensure() -> Result<()> {
     command.args(["--mount", "perl"]).arg(packages::dir().join("usr/bin/mmdebstrap"));
     command.args(["--quiet", "--mode=root", "--variant=apt"]).env("PATH", paths);
     command.args(WITHOUT.map(|option| format!("--dpkgopt={option}")));
+    command.args(more.map(|package| format!("--include={package}")));
     util::run(command.arg(release).arg(&new))?;
-    fs::rename(new, archive()).context("cannot name the base")
+    fs::rename(new, archive).context("cannot name what was made")
 }
 
 /// The value that the recipe gives an argument unless another one is said.

@@ -8,9 +8,12 @@ mod base;
 mod cases;
 pub(crate) mod inside;
 mod packages;
+mod page;
+mod pages;
 mod podman;
 mod pool;
 mod server;
+mod services;
 mod world;
 
 use crate::apart::Apart;
