@@ -131,6 +131,11 @@ func (s *stage) startNode(t *testing.T) {
 // template makes a template for claims for a part of a device.
 func (s *stage) template(t *testing.T, name, memory, percents string) {
 	t.Helper()
+	s.templateIn(t, "default", name, memory, percents)
+}
+
+func (s *stage) templateIn(t *testing.T, namespace, name, memory, percents string) {
+	t.Helper()
 	template := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	template.Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{{
 		Name: "gpu",
@@ -144,7 +149,7 @@ func (s *stage) template(t *testing.T, name, memory, percents string) {
 			},
 		},
 	}}
-	_, err := s.cluster.Admin.ResourceV1().ResourceClaimTemplates("default").
+	_, err := s.cluster.Admin.ResourceV1().ResourceClaimTemplates(namespace).
 		Create(t.Context(), template, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -103,7 +103,7 @@ pub(crate) fn cannot_run() -> Option<String> {
 /// The same where this machine is a node: a kubelet's folders, and those that our manifests have on
 /// a node, are this command's own.
 fn on_a_node() -> Command {
-    let script = "mount -t tmpfs none /run; for at in opt var/lib; do \
+    let script = "mount -t tmpfs none /run; for at in etc opt var/lib; do \
         mkdir -p /run/over/$at /run/in/$at; mount -t overlay none \
         -o lowerdir=/$at,upperdir=/run/over/$at,workdir=/run/in/$at /$at; done; exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");

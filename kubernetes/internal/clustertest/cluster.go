@@ -32,7 +32,7 @@ func Start(t testing.TB) *Cluster {
 	t.Helper()
 	from := programs(t)
 	c := &Cluster{folder: t.TempDir()}
-	etcd, peers, api := freePort(t), freePort(t), freePort(t)
+	etcd, peers, api := FreePort(t), FreePort(t), FreePort(t)
 	Run(t, c.folder, filepath.Join(from, "etcd"), "--data-dir="+c.path("etcd"),
 		"--listen-client-urls=http://"+local(etcd), "--advertise-client-urls=http://"+local(etcd),
 		"--listen-peer-urls=http://"+local(peers), "--unsafe-no-fsync", "--log-level=warn")
@@ -79,6 +79,38 @@ func (c *Cluster) put(t testing.TB, name, content string) string {
 		t.Fatal(err)
 	}
 	return c.path(name)
+}
+
+// CopyCertificate puts the API server's certificate into a folder, for another server of this
+// machine.
+func (c *Cluster) CopyCertificate(t testing.TB, folder string) {
+	t.Helper()
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for from, to := range map[string]string{"apiserver.crt": "tls.crt", "apiserver.key": "tls.key"} {
+		content, err := os.ReadFile(c.path("certificates/" + from))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, to), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Serves looks whether the API server has a kind of object.
+func (c *Cluster) Serves(version, kind string) error {
+	found, err := c.Admin.Discovery().ServerResourcesForGroupVersion(version)
+	if err != nil {
+		return err
+	}
+	for _, one := range found.APIResources {
+		if one.Name == kind {
+			return nil
+		}
+	}
+	return fmt.Errorf("it has no %s", kind)
 }
 
 // Kubeconfig is a file by which the holder of a token reaches the cluster.

@@ -76,8 +76,8 @@ func (p *Process) Kill() {
 	})
 }
 
-// freePort is a port at which nobody listens now.
-func freePort(t testing.TB) int {
+// FreePort is a port at which nobody listens now.
+func FreePort(t testing.TB) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -14,26 +14,47 @@ use crate::util::{self, step};
 /// `kubernetes/cluster` names it, too.
 const RELEASE: (&str, &str, &str) = ("v1.37.2", "1", "37");
 
-const PROGRAMS: [(&str, &str); 4] = [
-    ("etcd", "go.etcd.io/etcd/server/v3"),
-    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
-    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+/// Each with the folder of the module that names it.
+const PROGRAMS: [(&str, &str, &str); 5] = [
+    ("etcd", "cluster", "go.etcd.io/etcd/server/v3"),
+    ("kube-apiserver", "cluster", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    ("kube-scheduler", "cluster", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    ("kube-controller-manager", "cluster", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    ("kueue", KUEUE, "sigs.k8s.io/kueue/cmd/kueue"),
 ];
+const KUEUE: &str = "kueue";
 
 /// Builds all of them, and gives their folder.
 pub(super) fn build() -> Result<PathBuf> {
     let folder = util::target_dir().join("kubernetes/bin");
     fs::create_dir_all(&folder)?;
-    for (name, package) in PROGRAMS {
+    for (name, of, package) in PROGRAMS {
         let started = Instant::now();
         let mut command = link(&folder.join(name), package);
-        util::run(command.current_dir(module().join("cluster")))?;
+        util::run(command.current_dir(module().join(of)))?;
         step(&format!("{name}: {:.0} s", started.elapsed().as_secs_f64()));
     }
+    kinds_of_kueue(&folder.join("kueue-crds"))?;
     util::run(&mut link(&folder.join("outboard-dra"), "."))?;
     runtime(&folder)?;
     Ok(folder)
+}
+
+/// Copies what the API server is told of Kueue's kinds of objects.
+fn kinds_of_kueue(folder: &Path) -> Result<()> {
+    let mut list = go();
+    list.current_dir(module().join(KUEUE));
+    let output = list.args(["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue"]).output();
+    let output = output.context("cannot start `go`")?;
+    let there = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder)?;
+    let kinds = Path::new(&there).join("config/components/crd/bases");
+    let files = fs::read_dir(&kinds).with_context(|| format!("there is no {}", kinds.display()))?;
+    for file in files.flatten() {
+        fs::copy(file.path(), folder.join(file.file_name()))?;
+    }
+    Ok(())
 }
 
 fn link(file: &Path, package: &str) -> Command {
