@@ -74,17 +74,7 @@ func TestKueue(t *testing.T) {
 	s.queued(t, "second")
 	s.isQueued(t, "second", "insufficient unused quota for outboard.dev/devices")
 
-	err = cluster.Admin.BatchV1().Jobs("vision").Delete(t.Context(), "first",
-		metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// As the kubelet does.
-	err = cluster.Admin.CoreV1().Pods("vision").Delete(t.Context(), pod.Name,
-		metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.endJob(t, "vision", "first", pod.Name)
 	made(t, cluster, "vision", "batch.kubernetes.io/job-name=second")
 	if next := s.leases(t, 1)[0]; next.Number == lease.Number {
 		t.Errorf("the first job's lease is still there: %+v", next)

@@ -10,14 +10,45 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"outboard.dev/dra/internal/handover"
 	"outboard.dev/dra/internal/pooltest"
 )
 
-// The API server takes it as it is.
+// As it is: its jobs get what they ask for.
 func example(t *testing.T, s *stage) {
 	s.cluster.Apply(t, "../../deploy/kubernetes/dra/example.yaml", "default")
+	names := []string{"on-a-part", "on-a-whole"}
+	pods := map[string]*v1.Pod{}
+	for _, name := range names {
+		pods[name] = made(t, s.cluster, "default", "batch.kubernetes.io/job-name="+name)
+	}
+	for _, lease := range s.leases(t, 2) {
+		usage := lease.Devices[0].Usage
+		if !usage.Exclusive && usage.Percent != 25 {
+			t.Errorf("there is %+v", lease)
+		}
+	}
+	for _, name := range names {
+		s.endJob(t, "default", name, pods[name].Name)
+	}
+	s.leases(t, 0)
+}
+
+// endJob ends a job, and plays the kubelet, who ends its pod.
+func (s *stage) endJob(t *testing.T, namespace, name, pod string) {
+	t.Helper()
+	err := s.cluster.Admin.BatchV1().Jobs(namespace).Delete(t.Context(), name,
+		metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.cluster.Admin.CoreV1().Pods(namespace).Delete(t.Context(), pod,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // As docs/pool.md says it.

@@ -74,7 +74,8 @@ impl Apart {
             fs::read(self.report()).with_context(|| format!("no case was run ({status})"))?;
         let outcomes: Vec<Outcome> =
             serde_json::from_slice(&text).context("the report cannot be read")?;
-        // One that stands still is stopped, and would otherwise count as if it had no further cases.
+        // One that stands still is stopped, and would otherwise count as if it had no further
+        // cases.
         if !status.success() {
             let count = outcomes.len();
             bail!("it was stopped after {count} cases ({status}):\n{}", table(&outcomes));

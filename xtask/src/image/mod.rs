@@ -56,8 +56,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     APART.all_pass(&Vec::from_iter(only))
 }
 
-/// Lays out the files of all images, with what is staged: each in a folder of its own of the one that
-/// is returned, beside a file with its settings. Or says why not.
+/// Lays out the files of all images, with what is staged: each in a folder of its own of the one
+/// that is returned, beside a file with its settings. Or says why not.
 pub(crate) fn files() -> Result<std::result::Result<PathBuf, String>> {
     if let Some(why) = cannot_run() {
         return Ok(Err(why));

@@ -1,5 +1,5 @@
-//! Both services under a real systemd, in a container: installed as docs/service.md and docs/pool.md
-//! say, line by line.
+//! Both services under a real systemd, in a container: installed as docs/service.md and
+//! docs/pool.md say, line by line.
 
 use super::base;
 use super::dist;
@@ -20,7 +20,7 @@ const SHIMS: [(&str, &str); 2] = [
     ("sudoedit", "printf '[serve]\\ndriver = \"cpu\"\\nlisten = \"0.0.0.0\"\\n' > \"$1\""),
 ];
 /// Where the lines of the pages are said.
-const CHECKOUT: &str = "/root/outboard";
+const CHECKOUT: &str = "/srv/outboard";
 
 /// A machine with systemd.
 struct Machine(Container);
@@ -41,8 +41,8 @@ impl Machine {
             format!("--volume={}:{CHECKOUT}/target/dist:ro", dist().display()),
         ];
         let mut args = vec!["run", "--detach", "--name=services", "--systemd=always"];
-        // What systemd needs to confine services; and a /proc without anything over it, as the kernel
-        // otherwise lets nobody mount another one.
+        // What systemd needs to confine services; and a /proc without anything over it, as the
+        // kernel otherwise lets nobody mount another one.
         args.extend(["--cap-add=SYS_ADMIN", "--security-opt=unmask=ALL"]);
         args.extend(volumes.iter().map(String::as_str));
         args.extend([image, "/lib/systemd/systemd"]);

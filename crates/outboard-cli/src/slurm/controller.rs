@@ -63,7 +63,7 @@ fn live_in(text: &str) -> Result<Jobs, Failure> {
         let (number, state, left) = (word()?, word()?, word()?);
         let number = number.parse().map_err(|_| strange("a job", line))?;
         if LIVE.contains(&state) {
-            // A job that is about to end for its limit has left what Slurm does not write as a time.
+            // A job at its limit has left what Slurm does not write as a time.
             live.insert(number, limit::seconds(left).unwrap_or(Some(0)));
         }
     }

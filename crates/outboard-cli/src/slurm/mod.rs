@@ -37,8 +37,8 @@ enum What {
     Prolog(handing::Args),
     /// Remove what `prolog` has written; for Epilog.
     Epilog(handing::Place),
-    /// Keep Slurm's licences as many as the pool has devices for it, end leases whose jobs are over,
-    /// and prolong those of jobs that may go on for longer.
+    /// Keep Slurm's licences as many as the pool has devices for it, end leases whose jobs are
+    /// over, and prolong those of jobs that may go on for longer.
     Sync(syncing::Args),
 }
 

@@ -232,8 +232,8 @@ impl Leases {
         Some(Rc::new(Holding { number, leases: Rc::clone(self) }))
     }
 
-    /// The broker says until when a lease is good. It is remembered, also if nobody uses it now: who
-    /// comes later may have what was said first. Those that nobody can use any more are forgotten.
+    /// The broker says until when a lease is good. It is remembered, also if nobody uses it now:
+    /// who comes later may have what was said first. Those that are over are forgotten.
     pub(super) fn hear(&self, renewed: &Lease, now: Timestamp) -> bool {
         let mut prolonged = self.prolonged.borrow_mut();
         prolonged.retain(|_, lease| self.still(lease, now).is_ok());
