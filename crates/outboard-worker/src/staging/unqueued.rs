@@ -73,8 +73,8 @@ impl Unqueued {
         self.run_what_may(&mut state);
     }
 
-    /// Runs a job on a helper thread while there are no such copies: until it is over, a thread that
-    /// is about to add one waits.
+    /// Runs a job on a helper thread while there are no such copies: a thread that is about to add
+    /// one waits until it is over.
     pub(crate) fn alone(self: &Arc<Unqueued>, job: impl FnOnce() + Send + 'static) {
         self.state.lock().alone.push_back(Box::new(job));
         self.run_alone();
