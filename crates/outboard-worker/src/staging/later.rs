@@ -244,6 +244,8 @@ fn queue(
         return Err(Failed::NotStarted(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
     let ticket = site.pool.account().ticket(Class::Leaving);
+    // Before its stream stands still: this waits while memory is freed, which waits for streams.
+    let progress = Progress::Waiting(site.watcher.unqueued().add(*target));
     let line = site.pool.line(site).map_err(Failed::NotStarted)?;
     let turn = line.queue(site).map_err(Failed::NotStarted)?;
     let what = CopyDescription {
@@ -253,7 +255,6 @@ fn queue(
     };
     let own = DeferredCopy::new(site, number, groups, line.view());
     let later = Arc::new(Later { own, bytes, turn, ticket, copied: AtomicBool::new(false) });
-    let progress = Progress::Waiting(site.watcher.unqueued().add(*target));
     let waiting = Waiting { later: Arc::clone(&later), progress, gave_up: false };
     site.watcher.add(Box::new(waiting), what);
     Ok(later)

@@ -55,9 +55,10 @@ pub(crate) fn pass(
         }
         Ahead::Beside(exclusive) => part.queue_beside(exclusive, target),
         Ahead::Not => {
+            // Before the stream stands still: as of other copies that start later.
+            let target = site.watcher.unqueued().add(*target);
             let line = site.pool.line(site);
             let queued = line.and_then(|line| line.queue(site)).map(|own| turn = Some(own));
-            let target = site.watcher.unqueued().add(*target);
             to_start = Some(ToStart { target, at_its_turn: leads });
             queued
         }

@@ -225,11 +225,13 @@ fn queue_later(
         return Err(Failed::NotStarted(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
     let ticket = Some(site.pool.account().ticket(end.class()));
+    // Before its stream stands still: this waits while memory is freed, which waits for streams.
+    let progress = Progress::Waiting(site.watcher.unqueued().add(*target));
     let line = site.pool.line(site).map_err(Failed::NotStarted)?;
     let turn = Some(line.queue(site).map_err(Failed::NotStarted)?);
     let own = DeferredCopy::new(site, number, groups, line.view());
     let copy = Arc::new(Crossing { own, end, leads, half, turn, ticket });
-    watch(site, copy, Progress::Waiting(site.watcher.unqueued().add(*target)), None);
+    watch(site, copy, progress, None);
     Ok(())
 }
 
