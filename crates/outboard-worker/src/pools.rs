@@ -1,6 +1,6 @@
 //! Memory pools, and what they hold of their devices.
 
-use outboard_abi::{CUmemPool_attribute as Attribute, CUmemoryPool, CUresult};
+use outboard_abi::{CUmemPool_attribute as Attribute, CUmemPoolHandle_st, CUmemoryPool, CUresult};
 use outboard_driver::{Table, call};
 use outboard_wire::{ContextId, ObjectId};
 
@@ -9,7 +9,7 @@ use super::bounds::Kind;
 use super::objects::{Handle, Named};
 
 /// A pool and the ordinal of its device.
-type Pool = (Handle<outboard_abi::CUmemPoolHandle_st>, u32);
+type Pool = (Handle<CUmemPoolHandle_st>, u32);
 
 /// Pools stay when contexts go.
 const NONE: ContextId = ContextId::NONE;
@@ -97,12 +97,18 @@ impl Pools {
         }
     }
 
-    /// Ends a pool. The driver keeps what is in it until the last allocation is freed; if that
-    /// `counts`, the pool must be there to be asked.
-    pub(crate) fn end(&mut self, table: &Table, name: ObjectId, counts: bool) -> Outcome {
+    /// Ends a pool, by `destroy`. The driver keeps what is in it until the last allocation is
+    /// freed; if that `counts`, the pool must be there to be asked.
+    pub(crate) fn end(
+        &mut self,
+        table: &Table,
+        name: ObjectId,
+        counts: bool,
+        destroy: impl FnOnce(Handle<CUmemPoolHandle_st>) -> Outcome,
+    ) -> Outcome {
         let (pool, device) = self.named.remove(name)?;
         if !counts || reserved(table, pool.get()) == 0 {
-            return call!(table, cuMemPoolDestroy(pool.get()));
+            return destroy(pool);
         }
         let (attribute, mut keep) = (Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0u64);
         let _ = call!(table, cuMemPoolSetAttribute(pool.get(), attribute, (&raw mut keep).cast()));
@@ -145,9 +151,11 @@ mod tests {
             (true, &["cuMemPoolGetAttribute(0x70)", "cuMemPoolDestroy(0x70)"]),
         ] {
             let (table, mut pools) = (table(), pools());
-            pools.end(table, NAME, counts).unwrap();
+            let destroy =
+                |pool: Handle<CUmemPoolHandle_st>| call!(table, cuMemPoolDestroy(pool.get()));
+            pools.end(table, NAME, counts, destroy).unwrap();
             assert_eq!(calls(), expected);
-            assert!(pools.get(NAME).is_err() && pools.end(table, NAME, counts).is_err());
+            assert!(pools.get(NAME).is_err() && pools.end(table, NAME, counts, destroy).is_err());
             assert!(pools.ended.is_empty() && calls().is_empty());
         }
     }

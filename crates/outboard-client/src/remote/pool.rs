@@ -62,6 +62,8 @@ impl Remote {
         self.unshare_closed();
         let session = self.session()?;
         session.reuse().end_pool(Pool::Made(pool), |block| session.give_back(block));
+        // What was allocated in it is freed before.
+        session.wait_for_what_was_postponed();
         self.post(NO_CONTEXT, &msg::PoolDestroy { pool })
     }
 

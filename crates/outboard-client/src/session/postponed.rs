@@ -97,7 +97,7 @@ impl Session {
 
     /// Waits for the contexts in which frees were postponed, and makes these. Whether there were
     /// any.
-    pub(super) fn wait_for_what_was_postponed(&self) -> bool {
+    pub(crate) fn wait_for_what_was_postponed(&self) -> bool {
         let frees = self.postponed.take(|_| true);
         let any = !frees.is_empty();
         for free in frees {

@@ -122,7 +122,17 @@ impl PoolCommands for Worker {
     fn pool_destroy(&mut self, m: PoolDestroy) -> Outcome {
         self.memory.shared.unshare(self.client.registry(), Thing::Pool(m.pool));
         let counts = self.memory.budget.is_limited();
-        self.memory.pools.end(self.table, m.pool, counts)
+        let (table, unqueued) = (self.table, self.copies.unqueued());
+        self.memory.pools.end(table, m.pool, counts, |pool| {
+            if !unqueued.is_busy() {
+                return call!(table, cuMemPoolDestroy(pool.get()));
+            }
+            // Behind what is to be freed, and was allocated in it.
+            unqueued.then(move || {
+                let _ = call!(table, cuMemPoolDestroy(pool.get()));
+            });
+            Ok(())
+        })
     }
 
     fn pool_trim(&mut self, m: PoolTrim, answer: Answer<PoolTrim>) {

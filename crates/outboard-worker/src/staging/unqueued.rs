@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::transfer::DeviceSide;
 use crate::helpers::Helpers;
@@ -33,6 +33,10 @@ struct State {
     copies: BTreeSet<u64>,
     /// What waits for all copies below this number, in order.
     jobs: VecDeque<(u64, Job)>,
+    /// Those that wait no longer.
+    ready: VecDeque<Job>,
+    /// Whether a thread runs them.
+    is_running: bool,
     /// What waits for there to be none.
     alone: VecDeque<Job>,
 }
@@ -65,12 +69,19 @@ impl Unqueued {
         self.copies.load(Ordering::Acquire) > 0
     }
 
-    /// Runs a job on a helper thread once the driver knows of all copies that there are now.
-    pub(crate) fn then(&self, job: impl FnOnce() + Send + 'static) {
+    /// Whether there are any, or jobs that wait for some or run.
+    pub(crate) fn is_busy(&self) -> bool {
+        let state = self.state.lock();
+        !state.copies.is_empty() || state.is_running
+    }
+
+    /// Runs a job on a helper thread once the driver knows of all copies that there are now, and
+    /// behind the jobs before it.
+    pub(crate) fn then(self: &Arc<Unqueued>, job: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
         let before = state.begun;
         state.jobs.push_back((before, Box::new(job)));
-        self.run_what_may(&mut state);
+        self.run_what_may(state);
     }
 
     /// Runs a job on a helper thread while there are no such copies: a thread that is about to add
@@ -101,12 +112,29 @@ impl Unqueued {
         });
     }
 
-    fn run_what_may(&self, state: &mut State) {
+    /// Has a helper thread run the jobs that wait no longer.
+    fn run_what_may(self: &Arc<Unqueued>, mut state: MutexGuard<'_, State>) {
         let first = state.copies.first().copied().unwrap_or(u64::MAX);
         let ready = state.jobs.iter().take_while(|(before, _)| *before <= first).count();
-        if ready > 0 {
-            let jobs: Vec<_> = state.jobs.drain(..ready).collect();
-            self.helpers.run(move || jobs.into_iter().for_each(|(_, job)| job()));
+        let State { jobs, ready: all, .. } = &mut *state;
+        all.extend(jobs.drain(..ready).map(|(_, job)| job));
+        if !state.ready.is_empty() && !std::mem::replace(&mut state.is_running, true) {
+            drop(state);
+            let all = Arc::clone(self);
+            self.helpers.run(move || all.run_what_is_ready());
+        }
+    }
+
+    /// Runs jobs in their order, one at a time.
+    fn run_what_is_ready(&self) {
+        loop {
+            let mut state = self.state.lock();
+            let Some(job) = state.ready.pop_front() else {
+                state.is_running = false;
+                return;
+            };
+            drop(state);
+            job();
         }
     }
 }
@@ -122,12 +150,13 @@ impl Drop for UnqueuedSide {
         let mut state = self.all.state.lock();
         state.copies.remove(&self.number);
         self.all.copies.store(state.copies.len(), Ordering::Release);
-        self.all.run_what_may(&mut state);
-        if state.copies.is_empty() {
+        let none_left = state.copies.is_empty();
+        let is_for_alone = none_left && !state.alone.is_empty();
+        self.all.run_what_may(state);
+        if none_left {
             self.all.none_left.notify_all();
         }
-        if state.copies.is_empty() && !state.alone.is_empty() {
-            drop(state);
+        if is_for_alone {
             self.all.run_alone();
         }
     }
