@@ -91,24 +91,23 @@ impl Pools {
         for pool in self.of(table, device) {
             let _ = call!(table, cuMemPoolTrimTo(pool, 0));
         }
-        let is_empty = |(pool, of): &mut Pool| *of == device && reserved(table, pool.get()) == 0;
+        self.destroy_ended(table, |of| of == device);
+    }
+
+    /// Destroys pools of these devices that have ended and are empty.
+    pub(crate) fn destroy_ended(&mut self, table: &Table, is_meant: impl Fn(u32) -> bool) {
+        let is_empty = |(pool, of): &mut Pool| is_meant(*of) && reserved(table, pool.get()) == 0;
         for (pool, _) in self.ended.extract_if(.., is_empty) {
             let _ = call!(table, cuMemPoolDestroy(pool.get()));
         }
     }
 
-    /// Ends a pool, by `destroy`. The driver keeps what is in it until the last allocation is
-    /// freed; if that `counts`, the pool must be there to be asked.
-    pub(crate) fn end(
-        &mut self,
-        table: &Table,
-        name: ObjectId,
-        counts: bool,
-        destroy: impl FnOnce(Handle<CUmemPoolHandle_st>) -> Outcome,
-    ) -> Outcome {
+    /// Ends a pool. The driver keeps what is in it until the last allocation is freed. If it
+    /// `stays`, it is there until then: to be asked, or for frees that the driver does not know of.
+    pub(crate) fn end(&mut self, table: &Table, name: ObjectId, stays: bool) -> Outcome {
         let (pool, device) = self.named.remove(name)?;
-        if !counts || reserved(table, pool.get()) == 0 {
-            return destroy(pool);
+        if !stays || reserved(table, pool.get()) == 0 {
+            return call!(table, cuMemPoolDestroy(pool.get()));
         }
         let (attribute, mut keep) = (Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0u64);
         let _ = call!(table, cuMemPoolSetAttribute(pool.get(), attribute, (&raw mut keep).cast()));
@@ -151,11 +150,10 @@ mod tests {
             (true, &["cuMemPoolGetAttribute(0x70)", "cuMemPoolDestroy(0x70)"]),
         ] {
             let (table, mut pools) = (table(), pools());
-            let destroy =
-                |pool: Handle<CUmemPoolHandle_st>| call!(table, cuMemPoolDestroy(pool.get()));
-            pools.end(table, NAME, counts, destroy).unwrap();
+            pools.destroy_ended(table, |_| true);
+            pools.end(table, NAME, counts).unwrap();
             assert_eq!(calls(), expected);
-            assert!(pools.get(NAME).is_err() && pools.end(table, NAME, counts, destroy).is_err());
+            assert!(pools.get(NAME).is_err() && pools.end(table, NAME, counts).is_err());
             assert!(pools.ended.is_empty() && calls().is_empty());
         }
     }
