@@ -119,8 +119,8 @@ const fn step_of(
 
 /// What only builds or fetches, and apart from what the other steps build.
 const BESIDE: [Step; 6] = [
-    step_of("test programs", |_, _| programs::ensure().map(|()| Count::ONE)),
     step_of("etcd", |_, _| Ok(crate::etcd::attempt())),
+    step_of("test programs", |_, _| programs::ensure().map(|()| Count::ONE)),
     step_of("dependencies", |_, _| dependencies()),
     step_of("optimised build", |_, _| crate::counts::build().map(|()| Count::ONE)),
     step_of("kubernetes build", |_, _| crate::kubernetes::build()),
@@ -198,9 +198,9 @@ fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
     let beside = Beside::default();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The first is waited for soonest. Of the others, the last parts of each keep only one
-            // processor busy.
-            let (first, rest) = BESIDE.split_at(1);
+            // The first two are waited for soonest, and the first takes seconds. Of the others, the
+            // last parts of each keep only one processor busy.
+            let (first, rest) = BESIDE.split_at(2);
             for (steps, jobs) in [(first, 1), (rest, util::processors())] {
                 let _ = util::for_each(steps, jobs, |step| {
                     beside.run(step.name);
