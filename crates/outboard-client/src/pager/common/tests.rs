@@ -435,12 +435,18 @@ fn others_keep_the_memory_when_a_server_is_lost() {
         world.kernel(2, &words, 9, true);
         *DEVICES[2].is_lost.lock() = true;
         MEMORY.after_wait(server(2), false);
-        // The words of the page that was read, and what the second server had.
-        world.newest = before;
+        // The words of the page that was read, and what the second server had. Memory that kernels
+        // work with is looked at now and then: a page may have come before the server was lost.
+        let lost = std::mem::replace(&mut world.newest, before);
         world.writer.fill(None);
         world.wait(1);
-        for word in 0..WORDS {
-            assert_eq!(world.load(word), world.newest[word], "{made:?}: word {word}");
+        for (word, lost) in lost.into_iter().enumerate() {
+            let (seen, newest) = (world.load(word), world.newest[word]);
+            assert!(
+                seen == newest || seen == lost,
+                "{made:?}: word {word} is {seen}, not {newest}"
+            );
+            world.newest[word] = seen;
         }
         world.kernel(0, &words, 4, false);
         world.kernel(1, &words, 2, true);
