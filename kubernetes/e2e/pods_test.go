@@ -70,6 +70,14 @@ func (s *stage) runs(t *testing.T, devices []string, program ...string) string {
 	return said
 }
 
+// works runs a program on a claim's devices.
+func (s *stage) works(t *testing.T, devices []string) {
+	t.Helper()
+	if said := s.runs(t, devices, "attributes"); !strings.Contains(said, "right") {
+		t.Errorf("the program says %s", said)
+	}
+}
+
 func aPart(t *testing.T, s *stage) {
 	s.template(t, "part", "256Mi", "50")
 	s.pod(t, "part", "part")
@@ -81,9 +89,7 @@ func aPart(t *testing.T, s *stage) {
 		t.Errorf("the lease is %+v", lease)
 	}
 	devices := s.prepare(t, claim)
-	if said := s.runs(t, devices, "attributes"); !strings.Contains(said, "right") {
-		t.Errorf("the program says %s", said)
-	}
+	s.works(t, devices)
 	if said := s.runs(t, devices, "devices"); strings.Count(said, "GPU-") != 1 {
 		t.Errorf("the program does not see one device: %s", said)
 	}
@@ -122,9 +128,7 @@ func aWhole(t *testing.T, s *stage) {
 		t.Errorf("the lease is %+v", lease)
 	}
 	devices := s.prepare(t, claim)
-	if said := s.runs(t, devices, "attributes"); !strings.Contains(said, "right") {
-		t.Errorf("the program says %s", said)
-	}
+	s.works(t, devices)
 	s.unprepare(t, claim)
 	s.delete(t, "whole")
 	s.leases(t, 0)
