@@ -2,9 +2,9 @@
 // copies are done all the same. Arguments: where the other end of the copies is ("host", or the last
 // device; the memory is the first one's), how many copies are queued at once, and MiB of each.
 #include <cstring>
-#include <thread>
 
 #include "check.h"
+#include "pause.h"
 
 static const int owner = 0;
 static int other = -1;
@@ -89,8 +89,6 @@ static const Way WAYS[] = {
     {"a pool that ends", take_from_pool, free_with_pool},
     {"a graph's free nodes", take_by_graph, free_by_graph},
 };
-
-static void CUDART_CB pause(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
 
 // The other ends of the copies: all of them one after the other.
 struct Ends {

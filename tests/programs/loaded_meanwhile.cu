@@ -2,10 +2,10 @@
 // function of the program or a kernel that takes a while. NVIDIA's driver loads it once all streams
 // are done. Arguments: how many copies, and MiB of each.
 #include <cstring>
-#include <thread>
 
 #include "check.h"
 #include "driver.h"
+#include "pause.h"
 #include "work.h"
 
 static const char* CODE =
@@ -13,8 +13,6 @@ static const char* CODE =
     ".visible .entry put(.param .u64 out) {\n"
     "    .reg .u64 %at;\n    .reg .u32 %value;\n"
     "    ld.param.u64 %at, [out];\n    mov.u32 %value, 9;\n    st.global.u32 [%at], %value;\n    ret;\n}\n";
-
-static void CUDART_CB pause(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
 
 int main(int argc, char** argv) {
     if (argc != 3) return 2;
