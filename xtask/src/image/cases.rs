@@ -1,8 +1,8 @@
 //! The cases, in the order in which they are run.
 
-use super::pages;
 use super::podman::{ADDRESS, CONFINED, output, podman, said};
 use super::pool;
+use super::pool_page;
 use super::server::{self, Server};
 use super::services;
 use super::world::{SOON, USER, World, succeeded};
@@ -30,7 +30,7 @@ pub(super) const ALL: &[Case<World>] = &[
     case("a broker and a server in containers", pool::leased),
     case("a broker's container is killed", pool::killed),
     case("both services under systemd", services::services),
-    case("a pool as docs/pool.md says", pages::followed),
+    case("a pool as docs/pool.md says", pool_page::followed),
 ];
 
 /// The case that lays out the images' files.

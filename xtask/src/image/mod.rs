@@ -5,13 +5,13 @@
 //! podman runs in namespaces of its own ([`inside`]) and is only unpacked.
 
 mod base;
+mod blocks;
 mod cases;
 pub(crate) mod inside;
 mod packages;
-mod page;
-mod pages;
 mod podman;
 mod pool;
+mod pool_page;
 mod server;
 mod services;
 mod world;

@@ -2,8 +2,8 @@
 //! docs/pool.md say, line by line.
 
 use super::base;
+use super::blocks::{block, word};
 use super::dist;
-use super::page::{self, word};
 use super::podman::{ADDRESS, Container, podman};
 use super::world::{SOON, World, succeeded};
 use crate::apart::within;
@@ -41,8 +41,8 @@ impl Machine {
             format!("--volume={}:{CHECKOUT}/target/dist:ro", dist().display()),
         ];
         let mut args = vec!["run", "--detach", "--name=services", "--systemd=always"];
-        // What systemd needs to confine services; and a /proc without anything over it, as the
-        // kernel otherwise lets nobody mount another one.
+        // systemd mounts things to confine services, also a /proc of their own, which the kernel
+        // allows only where nothing lies over the container's.
         args.extend(["--cap-add=SYS_ADMIN", "--security-opt=unmask=ALL"]);
         args.extend(volumes.iter().map(String::as_str));
         args.extend([image, "/lib/systemd/systemd"]);
@@ -69,7 +69,7 @@ impl Machine {
 
     /// Does what a page says, and gives what it prints.
     fn follow(&self, page: &str, heading: &str) -> Result<String> {
-        self.says(&page::block(page, heading, 1)?)
+        self.says(&block(page, heading, 1)?)
     }
 
     fn is_active(&self, unit: &str) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What pages have somebody type.
+//! Blocks of code in pages of the documentation, and words in what commands print.
 
 use crate::util::root;
 use anyhow::{Context, Result};

@@ -1,7 +1,7 @@
 //! docs/pool.md for an operator and for a person, followed line by line, each on a machine that has
 //! Outboard.
 
-use super::page::{self, word};
+use super::blocks::{block, word};
 use super::podman::{ADDRESS, said};
 use super::world::{SOON, World};
 use crate::apart::within;
@@ -18,18 +18,18 @@ use std::process::{Child, Command, Stdio};
 const PAGE: &str = "docs/pool.md";
 const FOLDER: &str = "/run/pages";
 
-/// Who follows the page: somebody with a folder of their own.
-struct Somebody {
+/// A person who follows the page, with a folder of their own.
+struct Reader {
     home: PathBuf,
     daemons: Vec<Child>,
 }
 
-impl Somebody {
-    fn new(name: &str) -> Result<Somebody> {
+impl Reader {
+    fn new(name: &str) -> Result<Reader> {
         let home = Path::new(FOLDER).join(name);
         let _ = fs::remove_dir_all(&home);
         fs::create_dir_all(home.join("bin"))?;
-        Ok(Somebody { home, daemons: Vec::new() })
+        Ok(Reader { home, daemons: Vec::new() })
     }
 
     fn bash(&self, script: &str) -> Command {
@@ -72,7 +72,7 @@ impl Somebody {
     }
 }
 
-impl Drop for Somebody {
+impl Drop for Reader {
     fn drop(&mut self) {
         for daemon in &mut self.daemons {
             let group = rustix::process::Pid::from_child(daemon);
@@ -82,7 +82,7 @@ impl Drop for Somebody {
     }
 }
 
-/// What somebody has for a name: a program that runs one of ours.
+/// Writes a program of this name that runs one of ours.
 fn stands_for(file: &Path, program: &str) -> Result<()> {
     fs::write(file, format!("#!/bin/sh\nexec {}/{program}\n", programs::dir().display()))?;
     Ok(fs::set_permissions(file, fs::Permissions::from_mode(0o755))?)
@@ -95,8 +95,8 @@ pub(super) fn followed(_: &mut World) -> Result<()> {
     fs::create_dir_all("/etc/outboard")?;
     Dist::laid_out()?;
 
-    let mut operator = Somebody::new("operator")?;
-    let on_the_broker = page::block(PAGE, "## For an operator", 1)?;
+    let mut operator = Reader::new("operator")?;
+    let on_the_broker = block(PAGE, "## For an operator", 1)?;
     let (broker, tokens) = on_the_broker.split_once('\n').context("the broker, and tokens")?;
     let log = operator.starts(broker, "broker", "brokering")?;
     let fingerprint = word(&log, "sha256:")?.to_owned();
@@ -106,21 +106,27 @@ pub(super) fn followed(_: &mut World) -> Result<()> {
     let file = "/etc/outboard/pool-token";
     fs::write(file, word(server, "obt_")?)?;
     fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
-    let on_a_server = filled(&page::block(PAGE, "## For an operator", 2)?);
+    let on_a_server = filled(&block(PAGE, "## For an operator", 2)?);
     operator.starts(&on_a_server, "server", " serving ")?;
 
-    let ada = Somebody::new("ada")?;
+    let ada = Reader::new("ada")?;
     for (name, program) in [("my_program", "attributes"), ("small", "attributes")] {
         stands_for(&ada.home.join(name), program)?;
     }
     stands_for(&ada.home.join("bin/python"), "devices")?;
     symlink(ada.home.join("my_program"), ada.home.join("train.py"))?;
-    let lines = filled(&page::block(PAGE, "## For a person", 1)?);
-    let has_devices = || Ok(ada.does(&lines, word(person, "obt_")?).is_ok());
+    let lines = filled(&block(PAGE, "## For a person", 1)?);
+    let token = word(person, "obt_")?;
+    let mut printed = ada.does(&lines, token);
     // The server may have yet to say what it has.
-    within(SOON, "the page's lines work", has_devices)
-        .with_context(|| format!("{:?}", ada.does(&lines, person)))?;
-    let printed = ada.does(&lines, word(person, "obt_")?)?;
+    let waited = within(SOON, "the page's lines work", || {
+        if printed.is_err() {
+            printed = ada.does(&lines, token);
+        }
+        Ok(printed.is_ok())
+    });
+    let printed = printed?;
+    waited?;
     ensure!(printed.contains("Outboard CPU"), "`outboard pool` lists no device: {printed}");
     ensure!(printed.matches("right").count() == 2, "two programs: {printed}");
     ensure!(printed.contains("2 devices"), "two devices: {printed}");
