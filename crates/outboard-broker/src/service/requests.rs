@@ -69,7 +69,7 @@ impl Service {
             stands = look()?;
         }
         if place(&stands).is_none() {
-            // What it has got may not be on the disk yet.
+            // The store may not have kept yet what the request has got.
             self.settle().await?;
         }
         self.standing(ticket, stands)

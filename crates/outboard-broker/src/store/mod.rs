@@ -32,7 +32,7 @@ pub enum StoreError {
         /// What is wrong.
         reason: String,
     },
-    /// What etcd has is not as it should be.
+    /// etcd holds something that a broker cannot use.
     #[error("what the brokers keep in etcd cannot be used: {0}")]
     Strange(String),
     /// Another broker may lead by now, so that this one has written nothing.
