@@ -13,9 +13,9 @@ use super::contexts::{Context, current};
 use super::helpers::Helpers;
 use super::io::Bulk;
 use super::io::Replier;
+use super::objects::Handle;
 use super::slots::{Parcels, Slot, Slots};
 use super::staging::{Account, Area, CopySite, Pool, SharedStaging, Unqueued, Warming, Watcher};
-use super::waits::Mark;
 
 /// The memory of a session's copies.
 pub(crate) struct Copies {
@@ -137,28 +137,21 @@ impl Copies {
     }
 
     /// Has the driver free memory in the order of a stream once it knows of all copies before. The
-    /// context is current.
+    /// stream ends behind that ([`Copies::end_stream`]).
     pub(crate) fn free_behind_unqueued(
-        &mut self,
+        &self,
         table: &'static Table,
-        (ctx, context): (ContextId, Context),
+        context: Context,
         stream: CUstream,
         address: DevicePtr,
         charge: Option<Charge>,
-    ) -> Result<(), CUresult> {
-        let before = Mark::behind(table, stream)?;
-        let pool = Arc::clone(self.pools.entry(ctx).or_insert_with(|| Pool::new(&self.account)));
+    ) {
+        let stream = Handle::new(stream);
         self.watcher.unqueued().then(move || {
-            // The program's stream may have ended.
             let _ = call!(table, cuCtxSetCurrent(current(&context)))
-                .and_then(|()| pool.shared_copy_stream(table, false))
-                .and_then(|own| {
-                    before.hold(own.get())?;
-                    call!(table, cuMemFreeAsync(address.0, own.get()))
-                });
+                .and_then(|()| call!(table, cuMemFreeAsync(address.0, stream.get())));
             drop(charge);
         });
-        Ok(())
     }
 
     /// The thread that looks after large copies.
@@ -188,11 +181,26 @@ impl Copies {
         Some(area)
     }
 
-    /// A stream is about to end.
-    pub(crate) fn stream_destroyed(&self, table: &Table, ctx: ContextId, stream: CUstream) {
+    /// Ends a stream, behind what is to be freed in its order. Its context is current.
+    pub(crate) fn end_stream(
+        &self,
+        table: &'static Table,
+        (ctx, context): (ContextId, Context),
+        stream: CUstream,
+    ) -> Result<(), CUresult> {
         if let Some(pool) = self.pools.get(&ctx) {
             pool.stream_destroyed(table, stream);
         }
+        let unqueued = self.watcher.unqueued();
+        if !unqueued.is_busy() {
+            return call!(table, cuStreamDestroy_v2(stream));
+        }
+        let stream = Handle::new(stream);
+        unqueued.then(move || {
+            let _ = call!(table, cuCtxSetCurrent(current(&context)))
+                .and_then(|()| call!(table, cuStreamDestroy_v2(stream.get())));
+        });
+        Ok(())
     }
 
     /// A context is about to end.

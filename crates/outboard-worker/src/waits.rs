@@ -25,7 +25,7 @@ use super::objects::Handle;
 use super::output::Printed;
 use super::spans;
 use super::worker::Worker;
-pub(crate) use asked::Mark;
+use asked::Mark;
 use asked::Part;
 pub(super) use asked::Wait;
 use in_use::{Done, InUse};

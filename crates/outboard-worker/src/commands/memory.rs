@@ -135,14 +135,9 @@ impl MemoryCommands for Worker {
         // Of another session's pool; what comes out of pools here counts with them.
         let charge = self.memory.budget.release(self.contexts.here(), What::At(message.address));
         if self.copies.are_any_unqueued() {
-            let (ctx, context) = (self.contexts.here(), self.enter()?);
-            return self.copies.free_behind_unqueued(
-                self.table,
-                (ctx, context),
-                stream,
-                message.address,
-                charge,
-            );
+            let (context, address) = (self.enter()?, message.address);
+            self.copies.free_behind_unqueued(self.table, context, stream, address, charge);
+            return Ok(());
         }
         call!(self.table, cuMemFreeAsync(message.address.0, stream))
     }

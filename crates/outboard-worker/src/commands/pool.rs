@@ -121,25 +121,12 @@ impl PoolCommands for Worker {
 
     fn pool_destroy(&mut self, m: PoolDestroy) -> Outcome {
         self.memory.shared.unshare(self.client.registry(), Thing::Pool(m.pool));
-        let is_busy = self.copies.unqueued().is_busy();
-        if !is_busy {
-            self.memory.pools.destroy_ended(self.table, |_| true);
-        }
-        // NVIDIA's driver has crashed where a pool was destroyed while its memory was to be freed
-        // in the order of another stream than its own, as behind copies that start later.
-        self.memory.pools.end(self.table, m.pool, is_busy || self.memory.budget.is_limited())
+        self.memory.pools.destroy_ended(self.table, |_| true);
+        self.memory.pools.end(self.table, m.pool)
     }
 
     fn pool_trim(&mut self, m: PoolTrim, answer: Answer<PoolTrim>) {
         match self.memory.pools.get(m.pool) {
-            // Nothing of it can be given back before.
-            Ok((pool, _)) if self.copies.unqueued().is_busy() => {
-                let table = self.table;
-                self.copies.unqueued().then(move || {
-                    let _ = call!(table, cuMemPoolTrimTo(pool.get(), m.keep as usize));
-                });
-                answer.ok(&PoolTrimReply {});
-            }
             Ok((pool, _)) => self.on_free_helper(
                 answer,
                 move |table| call!(table, cuMemPoolTrimTo(pool.get(), m.keep as usize)),

@@ -36,11 +36,9 @@ impl StreamCommands for Worker {
     }
 
     fn stream_destroy(&mut self, m: StreamDestroy) -> Outcome {
-        self.enter()?;
-        let ctx = self.contexts.here();
+        let (context, ctx) = (self.enter()?, self.contexts.here());
         let stream = self.streams.remove(self.table, ctx, m.stream)?;
-        self.copies.stream_destroyed(self.table, ctx, stream);
-        call!(self.table, cuStreamDestroy_v2(stream))
+        self.copies.end_stream(self.table, (ctx, context), stream)
     }
 
     fn stream_synchronize(&mut self, m: StreamSynchronize, answer: Answer<StreamSynchronize>) {

@@ -49,6 +49,12 @@ pub(super) struct UnqueuedSide {
     all: Arc<Unqueued>,
 }
 
+impl State {
+    fn is_busy(&self) -> bool {
+        !self.copies.is_empty() || self.is_running
+    }
+}
+
 impl Unqueued {
     pub(super) fn new(helpers: Helpers) -> Arc<Unqueued> {
         let (state, none_left) = (Mutex::default(), Condvar::new());
@@ -71,8 +77,7 @@ impl Unqueued {
 
     /// Whether there are any, or jobs that wait for some or run.
     pub(crate) fn is_busy(&self) -> bool {
-        let state = self.state.lock();
-        !state.copies.is_empty() || state.is_running
+        self.state.lock().is_busy()
     }
 
     /// Runs a job on a helper thread once the driver knows of all copies that there are now, and
@@ -91,12 +96,11 @@ impl Unqueued {
         self.run_alone();
     }
 
-    /// Waits until there are none. To be called by the thread that adds them, before a call that
-    /// waits for the device: it would wait for them, too.
+    /// Waits until there are none, and no jobs. To be called by the thread that adds them, before a
+    /// call that waits for the device: it would wait for them, too.
     pub(crate) fn wait(&self) {
-        if self.are_any() && !cfg!(feature = "fuzzing") {
-            let mut state = self.state.lock();
-            self.none_left.wait_while(&mut state, |state| !state.copies.is_empty());
+        if !cfg!(feature = "fuzzing") {
+            self.none_left.wait_while(&mut self.state.lock(), |state| state.is_busy());
         }
     }
 
@@ -131,6 +135,7 @@ impl Unqueued {
             let mut state = self.state.lock();
             let Some(job) = state.ready.pop_front() else {
                 state.is_running = false;
+                self.none_left.notify_all();
                 return;
             };
             drop(state);
@@ -193,6 +198,19 @@ mod tests {
         assert_eq!(next(), None);
         drop(two);
         assert_eq!(next(), Some(1));
+    }
+
+    #[test]
+    fn a_thread_waits_for_jobs_that_run() {
+        let all = Unqueued::new(Helpers::new());
+        let over = Arc::new(AtomicUsize::new(0));
+        let of = Arc::clone(&over);
+        all.then(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            of.store(1, Ordering::Release);
+        });
+        all.wait();
+        assert_eq!(over.load(Ordering::Acquire), 1);
     }
 
     #[test]

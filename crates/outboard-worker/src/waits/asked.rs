@@ -58,19 +58,13 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    pub(crate) fn behind(table: &'static Table, stream: CUstream) -> Result<Mark, CUresult> {
+    pub(super) fn behind(table: &'static Table, stream: CUstream) -> Result<Mark, CUresult> {
         let mut event = core::ptr::null_mut();
         call!(table, cuEventCreate(&raw mut event, CUevent_flags::CU_EVENT_DISABLE_TIMING.0))?;
         let mark = Mark { table, event: Handle::new(event) };
         call!(table, cuEventRecord(event, stream))?;
         Ok(mark)
     }
-
-    /// Has a stream wait for it.
-    pub(crate) fn hold(&self, stream: CUstream) -> Result<(), CUresult> {
-        call!(self.table, cuStreamWaitEvent(stream, self.event.get(), 0))
-    }
-
     /// What the event stands for now, whatever becomes of it.
     pub(super) fn of(table: &'static Table, event: CUevent) -> Result<Mark, CUresult> {
         let mut stream = core::ptr::null_mut();
