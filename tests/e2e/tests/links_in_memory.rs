@@ -68,6 +68,17 @@ fn no_byte_of_a_copy_goes_over_a_connection() {
     assert!(moved("lanes") > f64::from(400 << 20), "{}", moved("lanes"));
 }
 
+/// Copies of one stream use the same slots: there is memory for only three such copies at once.
+#[test]
+fn many_copies_queued_at_once_all_go_through_memory() {
+    let servers = [server(&[]), server(&[])];
+    let list = [servers[0].address(), servers[1].address()].join(",");
+    let program =
+        ["device", "6", "16"].into_iter().fold(Program::new("freed_meanwhile"), Program::arg);
+    let program = program.sharing_memory();
+    expect_linked(&program.statistics_of_list(&list), true);
+}
+
 #[test]
 fn servers_without_a_socket_share_no_memory() {
     let (first, second) = (server(&["--socket", "none"]), server(&[]));

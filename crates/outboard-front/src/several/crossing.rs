@@ -16,7 +16,9 @@ use outboard_abi::CUresult;
 
 use super::gate::Gate;
 use super::transfer::End;
-use super::{Awaited, Carried, HalfCopy, Hold, Member, OwnStream, Several, Way};
+use super::{
+    Awaited, Carried, CarriedCopy, CopyQueue, HalfCopy, Hold, Member, OwnStream, Several, Way,
+};
 use crate::backend::{
     ContextId, CopyMode, CrossingCopy, Extent, Memory, ObjectId, Result, Side, StreamId, UnifiedPtr,
 };
@@ -175,15 +177,16 @@ impl<S: Member> Several<S> {
         (ctx, stream): (ContextId, StreamId),
     ) -> Option<Result<()>> {
         let ends = [(Way::ToDevice, dst), (Way::FromDevice, src)];
-        let can = ends.iter().all(|(_, end)| end.server.is_for_links(&end.side, extent));
-        if !can || !ends.iter().any(|(_, end)| end.ctx == ctx) {
+        if !ends.iter().all(|(_, end)| end.server.is_for_links(&end.side, extent)) {
             return None;
         }
+        let way = ends.iter().find_map(|(way, end)| (end.ctx == ctx).then_some(*way))?;
         let bytes = extent.bytes().unwrap_or(0);
+        let queue = CopyQueue { ctx, stream, way };
         self.links.tell(
             (dst.ctx.server(), dst.server),
             (src.ctx.server(), src.server),
-            Carried::Copy(bytes),
+            Carried::Copy(CarriedCopy { bytes, queue }),
             |numbered| {
                 self.links.add_bytes(bytes, numbered);
                 for (way, end) in ends {

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use outboard_wire::{ContextId, StreamId};
 use parking_lot::Mutex;
 
-use super::Member;
+use super::{Member, Way};
 use crate::backend::{Result, ServerId};
 
 /// After a link could not be made or was lost, this process passes everything on for so long.
@@ -40,10 +41,31 @@ pub struct Place {
 /// What a number is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carried {
-    /// A copy of so many bytes.
-    Copy(u64),
+    /// A copy.
+    Copy(CarriedCopy),
     /// Word of an event.
     Signal,
+}
+
+/// A copy that goes over a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarriedCopy {
+    /// How much it copies.
+    pub bytes: u64,
+    /// Whose it is.
+    pub queue: CopyQueue,
+}
+
+/// The stream whose work copies are, and which end of them it belongs to: each of these copies is
+/// over before the next one begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CopyQueue {
+    /// The stream's context.
+    pub ctx: ContextId,
+    /// The stream.
+    pub stream: StreamId,
+    /// Whether its context has the destination or the source.
+    pub way: Way,
 }
 
 /// Memory that two linked servers share.

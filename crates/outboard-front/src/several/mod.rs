@@ -26,7 +26,7 @@ use outboard_wire::platform::{Platform, merged};
 use parking_lot::Mutex;
 
 use links::Links;
-pub use links::{Carried, Linked, Numbered, Place, Places};
+pub use links::{Carried, CarriedCopy, CopyQueue, Linked, Numbered, Place, Places};
 use movers::Movers;
 use transfer::Relay;
 
@@ -53,7 +53,7 @@ pub enum Awaited {
 pub type Then = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// Which way bytes go between this process and a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
     /// To the device.
     ToDevice,

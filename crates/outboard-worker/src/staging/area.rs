@@ -4,7 +4,8 @@
 //! it likes, at any time. It cannot take the memory away, and this worker takes nothing from there
 //! but flags and the bytes of copies. Sizes, places and layout come from the client.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 
 use outboard_abi::CUresult;
 use outboard_driver::Table;
@@ -15,6 +16,7 @@ use outboard_wire::{ContextId, DevicePtr};
 use parking_lot::Mutex;
 
 use super::blocks::KnownBlocks;
+use super::deferred::ExclusiveStream;
 use super::transfer::CopySite;
 use crate::helpers::Helpers;
 use crate::objects::Handle;
@@ -30,6 +32,8 @@ pub(crate) struct Area {
     table: &'static Table,
     helpers: Helpers,
     free: Mutex<Free>,
+    /// Streams of contexts for copies whose slots are there.
+    beside: Mutex<HashMap<(ContextId, usize), Weak<ExclusiveStream>>>,
 }
 
 /// Places of which the client is to be told that they are free.
@@ -47,7 +51,8 @@ impl Area {
         helpers: &Helpers,
     ) -> Area {
         let (segment, helpers) = (Arc::clone(segment), helpers.clone());
-        Area { link, segment, blocks: Arc::default(), table, helpers, free: Mutex::default() }
+        let (free, beside) = Default::default();
+        Area { link, segment, blocks: Arc::default(), table, helpers, free, beside }
     }
 
     /// The link that it belongs to.
@@ -72,6 +77,25 @@ impl Area {
         let context = (site.ctx, Handle::new(site.context));
         let block = self.blocks.device(site.table, &self.segment, context, at / BLOCK)?;
         Ok(block.offset((at % BLOCK) as u64))
+    }
+
+    /// The stream for halves that do not lead of copies whose slots are there.
+    pub(super) fn stream_beside(
+        &self,
+        site: &CopySite<'_>,
+        slots: usize,
+    ) -> Result<Option<Arc<ExclusiveStream>>, CUresult> {
+        let mut beside = self.beside.lock();
+        let known = beside.get(&(site.ctx, slots)).and_then(Weak::upgrade);
+        if let Some(stream) = known.filter(|stream| !stream.is_abandoned()) {
+            return Ok(Some(stream));
+        }
+        let new = ExclusiveStream::for_waiting(site.table, site.pool)?.map(Arc::new);
+        beside.retain(|_, stream| stream.strong_count() > 0);
+        if let Some(stream) = &new {
+            beside.insert((site.ctx, slots), Arc::downgrade(stream));
+        }
+        Ok(new)
     }
 
     /// Nobody uses a place any more, with so many bytes. What the client is to be told, if it is

@@ -1,6 +1,7 @@
 //! Copies that streams of the worker's own do, when it is their turn.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_abi::{CUctx_st, CUresult, CUstream, CUstream_st};
 use outboard_driver::{Table, call};
@@ -86,7 +87,9 @@ impl DeferredCopy {
 /// A stream that nothing else uses.
 pub(super) struct ExclusiveStream {
     pool: Arc<Pool>,
-    stream: Option<Handle<CUstream_st>>,
+    stream: Handle<CUstream_st>,
+    /// Work is left in it: it ends with its context.
+    is_abandoned: AtomicBool,
 }
 
 /// Streams of one context that may stand still with work that waits for a peer. More would share
@@ -118,21 +121,30 @@ impl ExclusiveStream {
         most: usize,
     ) -> Result<Option<ExclusiveStream>, CUresult> {
         let stream = pool.exclusive_stream(table, most)?;
-        Ok(stream.map(|stream| ExclusiveStream { pool: Arc::clone(pool), stream: Some(stream) }))
+        Ok(stream.map(|stream| ExclusiveStream {
+            pool: Arc::clone(pool),
+            stream,
+            is_abandoned: AtomicBool::new(false),
+        }))
     }
 
     pub(super) fn get(&self) -> CUstream {
-        self.stream.map_or(core::ptr::null_mut(), |stream| stream.get())
+        self.stream.get()
     }
 
-    /// Work is left in it: it ends with its context.
-    pub(super) fn abandon(mut self) {
-        self.stream = None;
+    /// Work is left in it: nobody is to use it again.
+    pub(super) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Release);
+    }
+
+    /// Whether work is left in it.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Acquire)
     }
 }
 
 impl Drop for ExclusiveStream {
     fn drop(&mut self) {
-        self.pool.return_exclusive(self.stream.take());
+        self.pool.return_exclusive((!self.is_abandoned()).then_some(self.stream));
     }
 }

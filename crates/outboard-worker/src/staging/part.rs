@@ -7,6 +7,7 @@
 //! worker lets its device pass whatever is queued.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_abi::CUresult;
@@ -47,7 +48,7 @@ pub(super) struct Part {
     /// The device has not taken the last operation: nobody will know when it has passed.
     stuck: AtomicBool,
     /// Its stream, if that is not the program's.
-    exclusive: Mutex<Option<ExclusiveStream>>,
+    exclusive: Mutex<Option<Arc<ExclusiveStream>>>,
 }
 
 impl Part {
@@ -94,10 +95,10 @@ impl Part {
         queued.and(marked)
     }
 
-    /// Queues it in a stream of its own, beside all of the program's.
+    /// Queues it in a stream of the worker's, beside all of the program's.
     pub(super) fn queue_apart(
         &mut self,
-        exclusive: ExclusiveStream,
+        exclusive: Arc<ExclusiveStream>,
         target: &DeviceSide,
     ) -> Result<(), CUresult> {
         let queue = Queue { stream: Handle::new(exclusive.get()), ..self.queue };
@@ -110,10 +111,10 @@ impl Part {
         self.run(&self.queue, target)
     }
 
-    /// Queues it in a stream of its own, and has the program's stream wait until it is over.
+    /// Queues it in a stream of the worker's, and has the program's stream wait until it is over.
     pub(super) fn queue_beside(
         &mut self,
-        exclusive: ExclusiveStream,
+        exclusive: Arc<ExclusiveStream>,
         target: &DeviceSide,
     ) -> Result<(), CUresult> {
         let queued = self.queue_apart(exclusive, target);
@@ -129,7 +130,7 @@ impl Part {
         let begun = self.own.enter().and_then(|()| {
             let exclusive = ExclusiveStream::for_copying(self.own.table(), &self.own.pool)?;
             let stream = Handle::new(exclusive.get());
-            *self.exclusive.lock() = Some(exclusive);
+            *self.exclusive.lock() = Some(Arc::new(exclusive));
             Ok(Queue { stream, ..self.queue })
         });
         match begun {
@@ -170,7 +171,7 @@ impl Part {
     /// The device may go on to use what it has: that stays for good.
     pub(super) fn leak(&self) {
         self.marks.leak();
-        self.exclusive.lock().take().into_iter().for_each(ExclusiveStream::abandon);
+        self.exclusive.lock().iter().for_each(|exclusive| exclusive.abandon());
     }
 
     /// Whether what is at the destination can be kept.

@@ -4,7 +4,8 @@
 //! As in [`super::peer`], one of the halves leads, and the other one's stream is busy as long as
 //! the copy lasts. Each half is queued whole when it is announced, or starts later, in a stream of
 //! the worker's own: the leader when its stream comes to it, and the other one when the leader has
-//! begun. The memory is there in any case.
+//! begun. The memory is there in any case: copies of one queue, each of which is over before the
+//! next one begins, have the same.
 
 use std::sync::Arc;
 
@@ -53,7 +54,10 @@ pub(crate) fn pass(
             held = Some(operations);
             part.queue(target)
         }
-        Ahead::Beside(exclusive) => part.queue_beside(exclusive, target),
+        Ahead::Beside(stream, operations) => {
+            held = Some(operations);
+            part.queue_beside(stream, target)
+        }
         Ahead::Not => {
             // Before the stream stands still: as of other copies that start later.
             let target = site.watcher.unqueued().add(*target);
@@ -78,7 +82,7 @@ pub(crate) fn pass(
 /// How a half is queued when it is announced.
 enum Ahead {
     InStream(ReservedOperations),
-    Beside(ExclusiveStream),
+    Beside(Arc<ExclusiveStream>, ReservedOperations),
     Not,
 }
 
@@ -92,8 +96,9 @@ fn begin(site: &CopySite<'_>, leads: bool, place: &Place) -> Result<Ahead, CUres
         let held = site.pool.reserve(site.stream, operations);
         return Ok(held.map_or(Ahead::Not, Ahead::InStream));
     }
-    let exclusive = ExclusiveStream::for_waiting(site.table, site.pool)?;
-    Ok(exclusive.map_or(Ahead::Not, Ahead::Beside))
+    let Some(stream) = place.stream_beside(site)? else { return Ok(Ahead::Not) };
+    let held = site.pool.reserve(stream.get(), operations);
+    Ok(held.map_or(Ahead::Not, |held| Ahead::Beside(stream, held)))
 }
 
 fn work(to_device: bool, leads: bool) -> Work {

@@ -13,6 +13,7 @@ use outboard_wire::DevicePtr;
 use outboard_wire::notice::{FreePlaces, PLACES_FREE};
 
 use super::area::Area;
+use super::deferred::ExclusiveStream;
 use super::memory::View;
 use super::transfer::CopySite;
 use crate::io::Replier;
@@ -65,6 +66,16 @@ impl Place {
         // A copy names its slots by their addresses here.
         self.area.device(site, self.slots)?;
         Ok(self.view_from(self.area.device(site, self.flags)?))
+    }
+
+    /// The stream for halves of copies with these slots that do not lead: there they follow each
+    /// other, as copies with the same slots are to, even if nothing comes of one of them. The
+    /// context is current. `None` if there are enough such streams.
+    pub(super) fn stream_beside(
+        &self,
+        site: &CopySite<'_>,
+    ) -> Result<Option<Arc<ExclusiveStream>>, CUresult> {
+        self.area.stream_beside(site, self.slots)
     }
 
     fn view_from(&self, device: DevicePtr) -> View {

@@ -88,7 +88,7 @@ pub(crate) fn raise(
     });
     let made = ExclusiveStream::for_waiting(site.table, site.pool).and_then(|exclusive| {
         let Some(exclusive) = exclusive else { return Ok(None) };
-        Ok(Some((exclusive, Part::new(site, number, &place, raise)?)))
+        Ok(Some((Arc::new(exclusive), Part::new(site, number, &place, raise)?)))
     });
     let (exclusive, mut part) = match made {
         Ok(Some(made)) => made,
@@ -154,6 +154,6 @@ impl Watched for Telling {
 
     fn give_up(&mut self) {
         self.piece.leak();
-        self.stream.take().into_iter().for_each(ExclusiveStream::abandon);
+        self.stream.take().into_iter().for_each(|stream| stream.abandon());
     }
 }

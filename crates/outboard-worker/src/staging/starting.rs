@@ -197,6 +197,6 @@ impl<M: Moving> Moving for InStream<M> {
     fn break_off(&mut self) {
         self.0.break_off();
         // What is queued in it passes, but nobody knows when.
-        self.1.take().into_iter().for_each(ExclusiveStream::abandon);
+        self.1.take().into_iter().for_each(|stream| stream.abandon());
     }
 }

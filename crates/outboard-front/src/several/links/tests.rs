@@ -167,13 +167,15 @@ fn what_has_a_place_in_shared_memory_is_told_so_and_counted() {
     let (links, now) = (Links::new(), Instant::now());
     let (first, second) = (server(0, Ok(())), server(1, Ok(())));
     *Crossed::of(first.1).places.lock() = Some(Box::new(One(Some(ANY))));
-    let told: Vec<_> = [Carried::Signal, Carried::Copy(7), Carried::Copy(5)]
+    let queue = CopyQueue { ctx: ContextId(1), stream: StreamId(2), way: Way::ToDevice };
+    let copy = |bytes| Carried::Copy(CarriedCopy { bytes, queue });
+    let told: Vec<_> = [Carried::Signal, copy(7), copy(5)]
         .into_iter()
         .map(|what| {
             let mut place = None;
             let told = links.tell_at(now, first, second, what, |numbered| {
-                if let Carried::Copy(bytes) = what {
-                    links.add_bytes(bytes, numbered);
+                if let Carried::Copy(copy) = what {
+                    links.add_bytes(copy.bytes, numbered);
                 }
                 place = numbered.place;
                 Ok(())
