@@ -100,11 +100,14 @@ fn cut_connections_change_nothing() {
     for part in ["turns", "events", "random"] {
         let program = Program::new("common_memory").arg(part).env("OUTBOARD_TRANSPORT", "tcp");
         let (is_over, cuts) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (before, _) = proxy.counts();
+        // A session that has not begun cannot be resumed; further connections are of one that has.
+        let has_begun = || proxy.counts().0 > before + 1;
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(150));
-                    if proxy.cut(None) > 0 {
+                    if has_begun() && proxy.cut(None) > 0 {
                         cuts.store(true, Ordering::Relaxed);
                     }
                 }
