@@ -1,4 +1,4 @@
-//! C types of cuda.h and nvml.h 13.0: names, sizes, values. No logic.
+//! C types of cuda.h and nvml.h 13.0, and of nccl.h 2.32: names, sizes, values. No logic.
 //!
 //! Everything is extracted from the headers by `cargo xtask facts`; enums are newtypes over their C
 //! integer, since a program may pass any value. Generated items have no docs of their own: NVIDIA's
@@ -7,6 +7,10 @@
 
 #[rustfmt::skip]
 mod generated;
+
+/// The types of nccl.h.
+#[rustfmt::skip]
+pub mod nccl;
 
 /// The types of nvml.h.
 #[rustfmt::skip]

@@ -15,6 +15,8 @@ use quote::ToTokens;
 pub(super) struct Symbol {
     pub(super) name: String,
     pub(super) params: Vec<(String, String)>,
+    /// What it returns: `()` for nothing.
+    pub(super) returns: String,
 }
 
 /// Extracts the facts from `cuda.h` and `cudaTypedefs.h` in `include` into the checkout at `root`.
@@ -88,7 +90,11 @@ fn foreign_symbol(item: &syn::ForeignItem) -> Option<Symbol> {
         }
         syn::FnArg::Receiver(_) => (String::new(), String::new()),
     });
-    Some(Symbol { name: f.sig.ident.to_string(), params: params.collect() })
+    let returns = match &f.sig.output {
+        syn::ReturnType::Default => "()".to_owned(),
+        syn::ReturnType::Type(_, ty) => type_text(ty),
+    };
+    Some(Symbol { name: f.sig.ident.to_string(), params: params.collect(), returns })
 }
 
 fn type_text(ty: &syn::Type) -> String {

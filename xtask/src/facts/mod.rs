@@ -3,6 +3,8 @@
 #[cfg(feature = "facts")]
 mod extract;
 #[cfg(feature = "facts")]
+mod nccl;
+#[cfg(feature = "facts")]
 mod nvml;
 
 #[derive(clap::Args)]
@@ -11,6 +13,9 @@ pub(crate) struct Args {
     /// .venv.
     #[arg(long)]
     include: Option<std::path::PathBuf>,
+    /// Folder that holds nccl.h, as of the wheel nvidia-nccl-cu13; without it, NCCL's facts stay.
+    #[arg(long)]
+    nccl: Option<std::path::PathBuf>,
 }
 
 #[cfg(feature = "facts")]
@@ -19,7 +24,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let default = || root.join(".venv/lib/python3/site-packages/nvidia/cu13/include");
     let include = args.include.clone().unwrap_or_else(default);
     extract::run(&root, &include)?;
-    nvml::run(&root, &include)
+    nvml::run(&root, &include)?;
+    args.nccl.as_deref().map_or(Ok(()), |nccl| nccl::run(&root, &include, nccl))
 }
 
 #[cfg(not(feature = "facts"))]
