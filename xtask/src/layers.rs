@@ -46,7 +46,8 @@ const LAYERS: &[&[&str]] = &[
     &["graph"],
     &["capture"],
     &["pool", "stream"],
-    &["copy_queue", "ending", "launch", "spread"],
+    &["collectives", "copy_queue", "launch", "spread"],
+    &["ending"],
     &["calls"],
     &["tables"],
 ];

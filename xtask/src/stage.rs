@@ -5,6 +5,7 @@
 //! bin/outboard
 //! lib/outboard/client/libcuda.so.1      what programs load: the client library
 //! lib/outboard/client/libnvidia-ml.so.1 and NVML for the same devices
+//! lib/outboard/client/libnccl.so.2      NCCL, which runs on the servers
 //! lib/outboard/python                   modules that Python packages look for
 //! lib/outboard/cpu/libcuda.so.1         the software device as a driver of its own, for --local-cpu
 //! lib/outboard/liboutboard-cpu.so       the same, for the server
@@ -27,16 +28,17 @@ pub(crate) struct Args {
 }
 
 /// What is made of machine code.
-pub(crate) const PROGRAMS: [&str; 4] = [
+pub(crate) const PROGRAMS: [&str; 5] = [
     "bin/outboard",
     "lib/outboard/client/libcuda.so.1",
     "lib/outboard/client/libnvidia-ml.so.1",
+    "lib/outboard/client/libnccl.so.2",
     "lib/outboard/liboutboard-cpu.so",
 ];
 
 /// The packages of these.
-const PACKAGES: [&str; 4] =
-    ["outboard-cli", "outboard-libcuda", "outboard-libnvml", "outboard-cpu"];
+const PACKAGES: [&str; 5] =
+    ["outboard-cli", "outboard-libcuda", "outboard-libnccl", "outboard-libnvml", "outboard-cpu"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dist = Dist::build(Profile::of(args.release))?;
@@ -110,12 +112,14 @@ impl Dist {
         place(&built.join("outboard"), &dist.outboard())?;
         place(&built.join("libcuda.so"), &lib.join("client/libcuda.so.1"))?;
         place(&built.join("libnvidia_ml.so"), &lib.join("client/libnvidia-ml.so.1"))?;
+        place(&built.join("libnccl.so"), &lib.join("client/libnccl.so.2"))?;
         place(&built.join("liboutboard_cpu.so"), &lib.join("liboutboard-cpu.so"))?;
         for package in PYTHON {
             modules(&root().join("python").join(package), &lib.join("python").join(package))?;
         }
         link("libcuda.so.1", &lib.join("client/libcuda.so"))?;
         link("libnvidia-ml.so.1", &lib.join("client/libnvidia-ml.so"))?;
+        link("libnccl.so.2", &lib.join("client/libnccl.so"))?;
         fs::create_dir_all(lib.join("cpu")).context("cannot create a folder in target/dist")?;
         link("../liboutboard-cpu.so", &lib.join("cpu/libcuda.so.1"))?;
         link("libcuda.so.1", &lib.join("cpu/libcuda.so"))?;

@@ -20,6 +20,8 @@ const STATICS: &[(&str, &[&str])] = &[
     ("tables.rs", &["TABLES"]),
     // A thread's own.
     ("capture/mod.rs", &["MODE"]),
+    // And what the environment says.
+    ("collectives/group.rs", &["GROUP", "LIMIT"]),
     ("context/stack.rs", &["STACK"]),
     ("logs.rs", &["GIVEN", "REASON", "TELLING"]),
     ("recent.rs", &["KEPT"]),

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
-    Backend, CheckpointStep, ContextId, CopyMode, Crossing, DeviceId, DevicePtr, Faults, Fill,
-    HostPtr, Image, JitLog, Launch, ObjectId, Rect, Result, Statistics, StreamId,
+    Backend, CheckpointStep, Collectives, ContextId, CopyMode, Crossing, DeviceId, DevicePtr,
+    Faults, Fill, HostPtr, Image, JitLog, Launch, ObjectId, Rect, Result, Statistics, StreamId,
 };
 use outboard_wire::launch::{event_of, names_event};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -22,6 +22,8 @@ use crate::sched::Lane;
 use crate::work::{Stamp, Work};
 
 /// There are no servers.
+impl Collectives for Cpu {}
+
 impl Crossing for Cpu {}
 
 impl Backend for Cpu {

@@ -4,6 +4,7 @@
 // which the callers of `call!` see to.
 #![allow(clippy::macro_metavars_in_unsafe)]
 
+pub mod nccl;
 pub mod nvml;
 mod snapshot;
 

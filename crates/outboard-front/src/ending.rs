@@ -8,7 +8,8 @@ use crate::backend::{Backend, ContextId, Result};
 use crate::context::Context;
 use crate::process::Process;
 use crate::{
-    array, capture, event, ipc, library, memory, module, peer, reference, stream, texture,
+    array, capture, collectives, event, ipc, library, memory, module, peer, reference, stream,
+    texture,
 };
 
 impl Context {
@@ -37,6 +38,7 @@ impl Context {
         self.storage.end(self.handle);
         self.id.store(0, Ordering::Release);
         capture::forget_context(process, id);
+        collectives::forget(process, id);
         stream::forget(process, id);
         event::forget(process, id);
         module::forget(process, id);

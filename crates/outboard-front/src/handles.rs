@@ -39,6 +39,7 @@ pub(crate) enum Kind {
     TextureReference = 15,
     SurfaceReference = 16,
     Pool = 21,
+    Communicator = 42,
 }
 
 const INDEX_BITS: u32 = 24;

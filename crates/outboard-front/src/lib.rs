@@ -25,6 +25,7 @@ mod border;
 pub mod calls;
 mod capture;
 mod checkpoint;
+mod collectives;
 mod context;
 mod copy;
 mod copy_queue;
@@ -80,6 +81,7 @@ mod vmm;
 
 mod generated {
     pub(crate) mod backend;
+    pub(crate) mod collectives;
     pub(crate) mod symbols;
     #[macro_use]
     mod exports;

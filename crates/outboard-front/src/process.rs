@@ -52,6 +52,7 @@ pub struct Front {
     pub(crate) links: parts::link::Links,
     pub(crate) notifications: device::Notifications,
     pub(crate) core_dumps: coredump::CoreDumps,
+    pub(crate) communicators: parts::collectives::Communicators,
 }
 
 /// Functions of a library that C calls without telling for which process.
@@ -96,7 +97,7 @@ pub(crate) fn front() -> &'static Front {
 #[cfg(test)]
 impl Front {
     /// How many there are of what a program makes and ends, by the parts that have them.
-    pub(crate) fn counts(&self) -> [(&'static str, usize); 17] {
+    pub(crate) fn counts(&self) -> [(&'static str, usize); 18] {
         [
             ("contexts", self.contexts.count()),
             ("greens", self.greens.count()),
@@ -115,6 +116,7 @@ impl Front {
             ("functions", self.functions.count()),
             ("libraries", self.libraries.count()),
             ("links", self.links.count()),
+            ("communicators", self.communicators.count()),
         ]
     }
 }
@@ -151,6 +153,7 @@ impl Front {
             links: parts::link::Links::new(),
             notifications: device::Notifications::new(),
             core_dumps: coredump::CoreDumps::new(),
+            communicators: parts::collectives::Communicators::new(),
         }
     }
 }

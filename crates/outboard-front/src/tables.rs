@@ -101,6 +101,9 @@ const CUPTI: [(Id, usize); 3] = [
 /// them through this table.
 const PARTS: Id = *b"outboard-parts-1";
 
+/// Of Outboard's own `libnccl.so.2`.
+const COLLECTIVES: Id = *b"outboard-nccl-01";
+
 /// Counts that the tools table reports, and the sizes of its buffers: at least those of the newest
 /// known runtime, one word each.
 const RUNTIME_CALLBACKS: usize = 2048;
@@ -184,6 +187,7 @@ fn tables<L: Library>() -> &'static Tables {
                 sized::<{ start(&MODULE_KERNELS) }>(99, &[(7, each_kernel::<L> as *const ())]),
             ),
             (PARTS, sized::<{ start(&PARTS) }>(2, &[(1, change_part::<L> as *const ())])),
+            (COLLECTIVES, collectives::<L>()),
             (CUPTI[0].0, sized::<{ start(&CUPTI[0].0) }>(CUPTI[0].1, &[])),
             (CUPTI[1].0, sized::<{ start(&CUPTI[1].0) }>(CUPTI[1].1, &[])),
             (CUPTI[2].0, sized::<{ start(&CUPTI[2].0) }>(CUPTI[2].1, &[])),
@@ -205,6 +209,27 @@ fn sized<const TABLE: u16>(slots: usize, functions: &[(usize, *const ())]) -> Bo
         table[*slot] = *function as usize;
     }
     table.into()
+}
+
+/// The functions behind `libnccl.so.2`. The second word says of which description they are.
+fn collectives<L: Library>() -> Box<[usize]> {
+    use crate::generated::collectives::{MARK, functions};
+    let functions = functions::<L>().map(|function| function as usize);
+    let size = (functions.len() + 3) * size_of::<usize>();
+    [size, MARK, refuse_collective::<L> as *const () as usize]
+        .into_iter()
+        .chain(functions)
+        .collect()
+}
+
+unsafe extern "C" fn refuse_collective<L: Library>(
+    name: *const core::ffi::c_char,
+    why: *const core::ffi::c_char,
+) -> u32 {
+    // SAFETY: strings of libnccl.so.2.
+    let [name, why] = [name, why].map(|text| unsafe { crate::border::text(text) });
+    let (name, why) = (name.unwrap_or_default(), why.unwrap_or_default());
+    crate::calls::collectives::refused(L::process(), name, why)
 }
 
 extern "C" fn succeed() -> CUresult {

@@ -10,6 +10,7 @@ pub mod arrays;
 pub mod boxes;
 pub mod code;
 pub mod codec;
+pub mod collectives;
 pub mod device_id;
 pub mod frame;
 pub mod graph;

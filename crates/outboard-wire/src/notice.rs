@@ -34,6 +34,10 @@ pub const PEER_LOST: u16 = 8;
 /// Places in the memory that the two workers of a link share are free again: [`FreePlaces`].
 pub const PLACES_FREE: u16 = 9;
 
+/// A communicator has failed, or is well again: a
+/// [`CommFailure`](crate::collectives::CommFailure).
+pub const COMM_FAILED: u16 = 10;
+
 /// The session ends from the server's side: a sentence that says why. The connection goes next.
 pub const ENDED: u16 = 40;
 

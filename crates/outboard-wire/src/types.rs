@@ -2,6 +2,7 @@
 
 pub use crate::arrays::{ArrayDescriptor, Resource, Sampler, SparseProperties, View};
 pub use crate::boxes::{Extent, Region};
+pub use crate::collectives::CommCall;
 pub use crate::device_id::DeviceId;
 pub use crate::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 pub use crate::image::ImageName;

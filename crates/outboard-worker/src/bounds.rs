@@ -45,6 +45,8 @@ pub(crate) enum Kind {
     Wait,
     /// Small boxes on their way to the device, each in such a buffer.
     Parcel,
+    /// Ranks of communicators of NCCL.
+    Communicator,
     /// Threads that make driver calls which may block.
     Helper,
 }
@@ -52,7 +54,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// All of them, each with the name that the page has for it.
     #[cfg(test)]
-    const ALL: [(Kind, &str); 25] = [
+    const ALL: [(Kind, &str); 26] = [
         (Kind::Context, "contexts"),
         (Kind::GreenContext, "green contexts"),
         (Kind::Stream, "streams"),
@@ -77,6 +79,7 @@ impl Kind {
         (Kind::Opened, "memory of other processes that is open"),
         (Kind::Wait, "calls that wait for the device"),
         (Kind::Parcel, "small boxes on their way to the device"),
+        (Kind::Communicator, "communicators of NCCL"),
         (Kind::Helper, "threads for calls that may block"),
     ];
 
@@ -86,6 +89,7 @@ impl Kind {
             Kind::Link => 32,
             Kind::Context => 64,
             Kind::Helper => 512,
+            Kind::Communicator => 256,
             Kind::GreenContext | Kind::Pool | Kind::Wait => 1 << 10,
             Kind::Parcel => 1 << 11,
             Kind::Stream | Kind::Mapped => 1 << 14,

@@ -16,6 +16,7 @@ mod build;
 mod chains;
 mod client;
 mod code;
+mod collectives;
 mod commands;
 mod contexts;
 mod copies;

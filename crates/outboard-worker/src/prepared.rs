@@ -26,6 +26,7 @@ pub struct Setup {
     pub(super) driver: PathBuf,
     name: String,
     pub(super) nvml: Option<PathBuf>,
+    pub(super) nccl: Option<PathBuf>,
     pub(super) shows_memory: bool,
     images: Option<(PathBuf, u64)>,
 }
@@ -40,6 +41,7 @@ impl Setup {
             driver: driver.into(),
             name: name.into(),
             nvml: None,
+            nccl: None,
             shows_memory: false,
             images: None,
         }
@@ -48,6 +50,12 @@ impl Setup {
     /// Answers NVML's questions with this library instead of the usual one.
     pub fn with_nvml(mut self, library: Option<PathBuf>) -> Setup {
         self.nvml = library;
+        self
+    }
+
+    /// Makes collectives with this NCCL; without one, the session has none.
+    pub fn with_nccl(mut self, library: Option<PathBuf>) -> Setup {
+        self.nccl = library;
         self
     }
 

@@ -10,6 +10,7 @@ use crate::budget::Budget;
 use crate::chains::Chains;
 use crate::client::Client;
 use crate::code::Code;
+use crate::collectives::Collectives;
 use crate::contexts::{Context, Contexts};
 use crate::copies::Copies;
 use crate::graphs::Graphs;
@@ -36,6 +37,7 @@ pub struct Worker {
     pub(crate) contexts: Contexts,
     pub(crate) memory: Memory,
     pub(crate) copies: Copies,
+    pub(crate) collectives: Collectives,
     pub(crate) code: Code,
     pub(crate) textures: Textures,
     pub(crate) partitions: Partitions,
@@ -81,6 +83,7 @@ impl Worker {
             contexts: Contexts::new(kept),
             memory: Memory::new(Budget::new(limits, account::seat()), addresses, arena),
             copies: Copies::new(helpers.clone()),
+            collectives: Collectives::new(setup.nccl),
             code: Code::new(cache),
             textures: Textures::new(),
             partitions: Partitions::new(portions),

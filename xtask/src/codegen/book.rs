@@ -25,7 +25,10 @@ const PARTS: &[(&str, &[&str])] = &[
     ("Running it", &["service", "operations", "security", "sharing", "observability", "uninstall"]),
     ("When something is wrong", &["troubleshooting", "errors", "limits"]),
     ("Figures", &["performance", "latency", "compatibility", "on-a-gpu"]),
-    ("Reference", &["glossary", "coverage", "coverage-nvml", "protocol", "decisions"]),
+    (
+        "Reference",
+        &["glossary", "coverage", "coverage-nvml", "coverage-nccl", "protocol", "decisions"],
+    ),
 ];
 /// The page before all parts.
 const FIRST: &str = "five-minutes";

@@ -12,6 +12,7 @@ mod control;
 mod coverage;
 mod front;
 mod model;
+mod nccl;
 mod nvml;
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let messages = wire::Messages::read(&root)?;
     let control = control::Control::read(&root)?;
     let backends = backend::Backends::read(&root, &messages)?;
-    let nvml = nvml::Nvml::read(&root)?;
+    let (nccl, nvml) = (nccl::Nccl::read(&root)?, nvml::Nvml::read(&root)?);
     let outputs = [
         ("crates/outboard-front/src/generated/symbols.rs", rustfmt(&front::symbol_names(&api))?),
         ("crates/outboard-front/src/generated/exports.rs", rustfmt(&front::exports(&api))?),
@@ -52,6 +53,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("crates/outboard-driver/src/generated/table.rs", rustfmt(&front::driver_table(&api))?),
         ("crates/outboard-nvml/src/generated.rs", rustfmt(&nvml.descriptions()?)?),
         ("crates/outboard-libnvml/src/exports.rs", rustfmt(&nvml.exports())?),
+        ("crates/outboard-front/src/generated/collectives.rs", rustfmt(&nccl.table())?),
+        ("crates/outboard-libnccl/src/exports.rs", rustfmt(&nccl.exports())?),
+        ("docs/coverage-nccl.md", nccl.page()),
         ("api/wire.lock", messages.lock()),
         ("api/control.lock", control.lock()),
         ("docs/coverage-nvml.md", nvml.page()),

@@ -392,6 +392,14 @@ impl Link {
         !self.shared.is_lost()
     }
 
+    /// For how long it has had no connection, if it has none.
+    pub(crate) fn broken_for(&self) -> Option<std::time::Duration> {
+        let connection = &self.shared.connection;
+        // A lock only once it is broken.
+        let broken = connection.is_broken().then(|| connection.failure()).flatten();
+        broken.map(|broken| broken.since.elapsed())
+    }
+
     /// Whether the process is ending by itself: the session ends with it, and with that all that it
     /// holds.
     pub fn is_leaving(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The devices of a server: what the front asks, sent over the link.
 
+mod collectives;
 mod commands;
 mod context;
 mod copy;

@@ -8,9 +8,10 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
 use outboard_front::fault::is_sticky;
 use outboard_session::groups::{AREA, FLAGS};
+use outboard_wire::collectives::CommFailure;
 use outboard_wire::notice::{
-    COPIED, ENDED, ERRORS, FAILURE, Failure, FreePlaces, KERNELS, OUTPUT, PEER_LOST, PLACES_FREE,
-    REQUEST, WANTED,
+    COMM_FAILED, COPIED, ENDED, ERRORS, FAILURE, Failure, FreePlaces, KERNELS, OUTPUT, PEER_LOST,
+    PLACES_FREE, REQUEST, WANTED,
 };
 use outboard_wire::request::Request;
 use outboard_wire::{Code, Reader, plain};
@@ -97,10 +98,14 @@ impl FreedPlaces {
 /// Is told of an error that a context keeps.
 pub(super) type OnFault = Box<dyn Fn(ContextId, CUresult) + Send + Sync>;
 
+/// Is told that a communicator has failed.
+pub(super) type OnCommFailure = Box<dyn Fn(&CommFailure) + Send + Sync>;
+
 /// The receivers of notices.
 pub(super) struct Notices {
     pub(super) pending: Arc<Pending>,
     pub(super) fault: OnFault,
+    pub(super) comm_failed: OnCommFailure,
     pub(super) copies: Arc<Copies>,
     pub(super) requests: Arc<Requests>,
     pub(super) kernels: Arc<KnownKernels>,
@@ -131,6 +136,11 @@ impl Notices {
             FAILURE => {
                 if let Ok(failure) = reader.get() {
                     self.pending.add(&failure, &self.fault);
+                }
+            }
+            COMM_FAILED => {
+                if let Ok(failure) = reader.get() {
+                    (self.comm_failed)(&failure);
                 }
             }
             REQUEST => {
@@ -169,9 +179,11 @@ impl Default for Taken {
         let copies = Arc::new(Copies::default());
         let requests = Requests::new(Arc::clone(&copies), Vec::new());
         let fault = Box::new(|_, _| {});
+        let comm_failed = Box::new(|_: &CommFailure| {});
         Taken(Notices {
             pending: Arc::default(),
             fault,
+            comm_failed,
             copies,
             requests,
             kernels: Arc::default(),

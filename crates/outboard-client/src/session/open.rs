@@ -7,6 +7,7 @@ use std::time::Instant;
 use outboard_abi::CUresult;
 use outboard_front::backend::{Faults, Result, ServerId};
 use outboard_transport::Any;
+use outboard_wire::collectives::CommFailure;
 use outboard_wire::handshake::arena;
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
 use outboard_wire::handshake::{
@@ -14,7 +15,7 @@ use outboard_wire::handshake::{
 };
 use outboard_wire::platform::Platform;
 use outboard_wire::window::Window;
-use outboard_wire::{Code, Reader, plain_lines};
+use outboard_wire::{Code, Reader, plain, plain_lines};
 
 use super::notices::{Notices, Pending};
 use super::postponed::PostponedFrees;
@@ -151,6 +152,9 @@ fn connect_within(
     let told = Notices {
         pending: Arc::clone(&pending),
         fault: Box::new(|ctx, error| faults.fault(ctx, error)),
+        comm_failed: Box::new(|failure: &CommFailure| {
+            faults.communicator_failed(failure.comm, failure.result, &plain(&failure.sentence));
+        }),
         copies: Arc::clone(&copies),
         requests: Arc::clone(&requests),
         kernels: Arc::clone(&kernels),

@@ -9,6 +9,7 @@
 //! Each method belongs to a class: *posted* ones may return before anything happened and report
 //! failure later (see [`crate::fault`]), *call* ones return when the outcome is known.
 
+mod collectives;
 mod copy;
 mod graph;
 mod green;
@@ -31,6 +32,7 @@ pub use crate::checkpoint::CheckpointStep;
 pub use crate::generated::backend::*;
 pub use crate::host_call::HostCall;
 pub use crate::profile::Statistics;
+pub use collectives::{CollectivesDone, GroupOutcome};
 pub use copy::{BoxCopy, CrossingCopy, Extent, Layout, Memory, OwnedSide, Side};
 pub use graph::{Instantiated, Updated};
 pub use green::{Share, Split, SplitRequest};
@@ -98,6 +100,9 @@ pub struct Launch<'a> {
 pub trait Faults: std::fmt::Debug + Send + Sync {
     /// Marks a context as faulted: every later call that needs it returns `error`.
     fn fault(&self, ctx: ContextId, error: CUresult);
+
+    /// A communicator's asynchronous error is this from now on, an `ncclResult_t`.
+    fn communicator_failed(&self, _comm: ObjectId, _result: u32, _sentence: &str) {}
 }
 
 /// What a tiled tensor map describes; the names and values are those of `cuTensorMapEncodeTiled`.

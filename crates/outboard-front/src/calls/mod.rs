@@ -6,6 +6,7 @@
 pub mod array;
 pub mod capture;
 pub mod checkpoint;
+pub mod collectives;
 pub mod context;
 pub mod copy;
 pub mod coredump;

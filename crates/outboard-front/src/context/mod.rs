@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use outboard_abi::{CUcontext, CUresult};
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, ContextId, Faults, Result, ServerId};
+use crate::backend::{Backend, ContextId, Faults, ObjectId, Result, ServerId};
 use crate::fault::Fault;
 use crate::handles::{Kind, not_found};
 use crate::parts::green::Green;
@@ -118,6 +118,12 @@ impl Faults for Front {
     fn fault(&self, ctx: ContextId, error: CUresult) {
         if let Some(context) = by_id(self, ctx) {
             context.fault.set(error);
+        }
+    }
+
+    fn communicator_failed(&self, comm: ObjectId, result: u32, sentence: &str) {
+        if let Some(comm) = self.communicators.named(comm) {
+            comm.set(result, sentence);
         }
     }
 }

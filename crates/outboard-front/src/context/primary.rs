@@ -35,7 +35,12 @@ pub(crate) fn current_or_first<B: Backend>(process: &'static Process<B>) -> Resu
     if let Some(context) = top() {
         return context.live();
     }
-    let context = primary(process, 0)?;
+    active(process, 0)
+}
+
+/// The primary context of a visible device, which becomes active if it is not.
+pub(crate) fn active<B: Backend>(process: &'static Process<B>, device: usize) -> Result<Here> {
+    let context = primary(process, device)?;
     let _users = context.users.lock();
     if context.id.load(Ordering::Acquire) == 0 {
         context.start(process)?;

@@ -4,13 +4,14 @@
 #![expect(clippy::missing_errors_doc, reason = "`Backend` documents the errors of all methods")]
 
 use crate::backend::{
-    ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, CrossingCopy, DevicePtr, Faults,
-    Fill, HostCall, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput,
-    MemoryKind, MemoryOperation, ObjectId, PartChange, PoolKind, Rect, ReferenceSetting, Resource,
-    Result, Sampler, Share, SparseProperties, Split, SplitRequest, Statistics, StreamId, TiledMap,
-    Token, UnifiedPtr, Updated, View,
+    ArrayDescriptor, BoxCopy, CheckpointStep, CollectivesDone, ContextId, CopyMode, CrossingCopy,
+    DevicePtr, Faults, Fill, HostCall, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch,
+    LinkInput, MemoryKind, MemoryOperation, ObjectId, PartChange, PoolKind, Rect, ReferenceSetting,
+    Resource, Result, Sampler, Share, SparseProperties, Split, SplitRequest, Statistics, StreamId,
+    TiledMap, Token, UnifiedPtr, Updated, View,
 };
 use outboard_abi::CUresult;
+use outboard_wire::collectives::CommCall;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -26,6 +27,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 pub trait Backend:
     Arrays
     + BoxCopies
+    + Collectives
     + Crossing
     + Devices
     + Graphs
@@ -369,6 +371,35 @@ pub trait BoxCopies: Sized {
         stream: StreamId,
         mode: CopyMode,
     ) -> Result<()>;
+}
+
+/// The part of a [`Backend`] for communicators of NCCL.
+pub trait Collectives: Sized {
+    /// Fails if the context's server is lost, or could not be reached for some seconds.
+    fn collectives_lost(&'static self, ctx: ContextId) -> Result<()> {
+        Ok(())
+    }
+    /// Which release of NCCL the server has, as `ncclGetVersion` says it; 0 and a sentence if it has none. Call.
+    fn collectives_release(&'static self, home: DeviceId) -> Result<(u32, String)> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// `ncclGetUniqueId`: its outcome, and the id. Call.
+    fn collectives_id(&'static self, home: DeviceId) -> Result<(u32, String, Vec<u8>)> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Makes calls of NCCL as a group, which may wait for other ranks; `then` is told what came of it, on any thread, also one that reads for others, so it must be quick. Call.
+    fn collectives_begin(
+        &'static self,
+        ctx: ContextId,
+        calls: &[CommCall],
+        then: CollectivesDone,
+    ) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Makes collectives as a group that waits for no other rank, since its communicators have done the same before. A failure becomes the communicator's. Posted.
+    fn collectives_post(&'static self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
 }
 
 /// The part of a [`Backend`] for what devices of two servers do together.

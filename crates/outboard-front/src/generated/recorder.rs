@@ -3,14 +3,15 @@
 #![allow(clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode,
-    Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall,
-    HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking,
-    Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect,
-    ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties,
-    Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr,
-    Updated, View, VirtualMemory,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, Collectives,
+    CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill,
+    Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
+    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers,
+    PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing,
+    SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap,
+    Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
+use outboard_wire::collectives::CommCall;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -19,7 +20,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 146] = [
+pub(crate) const METHODS: [&str; 151] = [
     "attach",
     "platform",
     "all_hidden",
@@ -82,6 +83,11 @@ pub(crate) const METHODS: [&str; 146] = [
     "surface_create",
     "surface_destroy",
     "copy_box",
+    "collectives_lost",
+    "collectives_release",
+    "collectives_id",
+    "collectives_begin",
+    "collectives_post",
     "wait_for_event",
     "copy_across",
     "fill_across",
@@ -697,6 +703,36 @@ impl BoxCopies for Recorder {
             "copy_box",
             format_args!("ctx: {ctx:?}, copy: {copy:?}, stream: {stream:?}, mode: {mode:?}"),
         )
+    }
+}
+
+impl Collectives for Recorder {
+    fn collectives_lost(&'static self, ctx: ContextId) -> Result<()> {
+        self.outcome("collectives_lost", format_args!("ctx: {ctx:?}"))
+    }
+
+    fn collectives_release(&'static self, home: DeviceId) -> Result<(u32, String)> {
+        self.outcome("collectives_release", format_args!("home: {home:?}"))
+    }
+
+    fn collectives_id(&'static self, home: DeviceId) -> Result<(u32, String, Vec<u8>)> {
+        self.outcome("collectives_id", format_args!("home: {home:?}"))
+    }
+
+    fn collectives_begin(
+        &'static self,
+        ctx: ContextId,
+        calls: &[CommCall],
+        then: CollectivesDone,
+    ) -> Result<()> {
+        self.outcome(
+            "collectives_begin",
+            format_args!("ctx: {ctx:?}, calls: {calls:?}, then: {then:?}"),
+        )
+    }
+
+    fn collectives_post(&'static self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
+        self.outcome("collectives_post", format_args!("ctx: {ctx:?}, calls: {calls:?}"))
     }
 }
 

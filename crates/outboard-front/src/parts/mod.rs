@@ -3,6 +3,7 @@
 
 pub(crate) mod array;
 pub(crate) mod capture;
+pub(crate) mod collectives;
 pub(crate) mod context;
 pub(crate) mod event;
 pub(crate) mod function;

@@ -86,7 +86,7 @@ pub(super) fn of_green<B: Backend>(
 }
 
 /// The calling thread's default stream in a context, made at its first use.
-pub(super) fn of_thread<B: Backend>(process: &'static Process<B>, here: &Here) -> Result<u64> {
+pub(crate) fn of_thread<B: Backend>(process: &'static Process<B>, here: &Here) -> Result<u64> {
     let place = here.green().map_or(u64::from(here.id.0), |green| green.handle);
     let front: &'static Front = process;
     let is_it = |default: &&Default| default.place == place && std::ptr::eq(default.front, front);

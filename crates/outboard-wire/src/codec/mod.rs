@@ -305,6 +305,38 @@ macro_rules! record {
     )*};
 }
 
+/// Encodes an enumeration as a byte and the fields of the variant.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! choice {
+    ($type:ident, $what:literal { $($tag:literal = $variant:ident $(($inner:ident))? $({ $($field:ident),* })?;)* }) => {
+        impl $crate::Encode for $type {
+            fn encode(&self, writer: &mut $crate::Writer) {
+                match self {
+                    $($type::$variant $(($inner))? $({ $($field),* })? => {
+                        writer.u8($tag);
+                        $(writer.put($inner);)?
+                        $($(writer.put($field);)*)?
+                    })*
+                }
+            }
+        }
+
+        impl<'a> $crate::Decode<'a> for $type {
+            fn decode(reader: &mut $crate::Reader<'a>) -> Result<Self, $crate::DecodeError> {
+                Ok(match reader.u8()? {
+                    $($tag => {
+                        $(let $inner = reader.get()?;)?
+                        $($(let $field = reader.get()?;)*)?
+                        $type::$variant $(($inner))? $({ $($field),* })?
+                    })*
+                    value => return Err($crate::DecodeError::Invalid { what: $what, value: value.into() }),
+                })
+            }
+        }
+    };
+}
+
 /// Decodes one value that takes all of `bytes`.
 ///
 /// # Errors

@@ -7895,6 +7895,183 @@ impl Message for PeerWait {
     const OP: u16 = 168;
 }
 
+/// Makes calls of NCCL as a group, which may wait for other ranks; `then` is told what came of it, on any thread, also one that reads for others, so it must be quick.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectivesGroup {
+    /// `calls`, see `api/wire/`.
+    pub calls: Vec<CommCall>,
+}
+
+impl Encode for CollectivesGroup {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.calls);
+    }
+}
+
+impl<'a> Decode<'a> for CollectivesGroup {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CollectivesGroup { calls: reader.get()? })
+    }
+}
+
+impl Message for CollectivesGroup {
+    const OP: u16 = 169;
+}
+
+/// The answer to [`CollectivesGroup`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectivesGroupReply<'a> {
+    /// `status`, see `api/wire/`.
+    pub status: u32,
+    /// `failure`, see `api/wire/`.
+    pub failure: &'a str,
+    /// `values`, see `api/wire/`.
+    pub values: Vec<u64>,
+}
+
+impl Encode for CollectivesGroupReply<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.status);
+        writer.put(&self.failure);
+        writer.put(&self.values);
+    }
+}
+
+impl<'a> Decode<'a> for CollectivesGroupReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CollectivesGroupReply {
+            status: reader.get()?,
+            failure: reader.get()?,
+            values: reader.get()?,
+        })
+    }
+}
+
+impl Call for CollectivesGroup {
+    type Reply<'a> = CollectivesGroupReply<'a>;
+}
+
+/// `ncclGetUniqueId`: its outcome, and the id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectivesId {}
+
+impl Encode for CollectivesId {
+    #[inline]
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for CollectivesId {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CollectivesId {})
+    }
+}
+
+impl Message for CollectivesId {
+    const OP: u16 = 170;
+}
+
+/// The answer to [`CollectivesId`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectivesIdReply<'a> {
+    /// `status`, see `api/wire/`.
+    pub status: u32,
+    /// `failure`, see `api/wire/`.
+    pub failure: &'a str,
+    /// `id`, see `api/wire/`.
+    pub id: &'a [u8],
+}
+
+impl Encode for CollectivesIdReply<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.status);
+        writer.put(&self.failure);
+        writer.put(&self.id);
+    }
+}
+
+impl<'a> Decode<'a> for CollectivesIdReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CollectivesIdReply { status: reader.get()?, failure: reader.get()?, id: reader.get()? })
+    }
+}
+
+impl Call for CollectivesId {
+    type Reply<'a> = CollectivesIdReply<'a>;
+}
+
+/// Makes collectives as a group that waits for no other rank, since its communicators have done the same before. A failure becomes the communicator's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectivesPosted {
+    /// `calls`, see `api/wire/`.
+    pub calls: Vec<CommCall>,
+}
+
+impl Encode for CollectivesPosted {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.calls);
+    }
+}
+
+impl<'a> Decode<'a> for CollectivesPosted {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CollectivesPosted { calls: reader.get()? })
+    }
+}
+
+impl Message for CollectivesPosted {
+    const OP: u16 = 171;
+}
+
+/// Which release of NCCL the server has, as `ncclGetVersion` says it; 0 and a sentence if it has none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectivesRelease {}
+
+impl Encode for CollectivesRelease {
+    #[inline]
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for CollectivesRelease {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CollectivesRelease {})
+    }
+}
+
+impl Message for CollectivesRelease {
+    const OP: u16 = 172;
+}
+
+/// The answer to [`CollectivesRelease`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectivesReleaseReply<'a> {
+    /// `release`, see `api/wire/`.
+    pub release: u32,
+    /// `failure`, see `api/wire/`.
+    pub failure: &'a str,
+}
+
+impl Encode for CollectivesReleaseReply<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.release);
+        writer.put(&self.failure);
+    }
+}
+
+impl<'a> Decode<'a> for CollectivesReleaseReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CollectivesReleaseReply { release: reader.get()?, failure: reader.get()? })
+    }
+}
+
+impl Call for CollectivesRelease {
+    type Reply<'a> = CollectivesReleaseReply<'a>;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -8066,6 +8243,10 @@ pub fn name(op: u16) -> Option<&'static str> {
         166 => "peer_link_open",
         167 => "peer_tell",
         168 => "peer_wait",
+        169 => "collectives_group",
+        170 => "collectives_id",
+        171 => "collectives_posted",
+        172 => "collectives_release",
         _ => return None,
     })
 }
@@ -8246,6 +8427,10 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         166 => writer.put(&reader.get::<PeerLinkOpen<'_>>()?),
         167 => writer.put(&reader.get::<PeerTell>()?),
         168 => writer.put(&reader.get::<PeerWait>()?),
+        169 => writer.put(&reader.get::<CollectivesGroup>()?),
+        170 => writer.put(&reader.get::<CollectivesId>()?),
+        171 => writer.put(&reader.get::<CollectivesPosted>()?),
+        172 => writer.put(&reader.get::<CollectivesRelease>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

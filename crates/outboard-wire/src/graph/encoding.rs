@@ -5,7 +5,7 @@ use super::{
     KernelNode, MemoryOperation, NodeParams, Place, Rows,
 };
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
-use crate::record;
+use crate::{choice, record};
 
 record! {
     Edge { node, ports }
@@ -56,36 +56,6 @@ impl<'a> Decode<'a> for KernelNode {
             attributes: reader.get()?,
         })
     }
-}
-
-/// Encodes an enumeration as a byte and the fields of the variant.
-macro_rules! choice {
-    ($type:ident, $what:literal { $($tag:literal = $variant:ident $(($inner:ident))? $({ $($field:ident),* })?;)* }) => {
-        impl Encode for $type {
-            fn encode(&self, writer: &mut Writer) {
-                match self {
-                    $($type::$variant $(($inner))? $({ $($field),* })? => {
-                        writer.u8($tag);
-                        $(writer.put($inner);)?
-                        $($(writer.put($field);)*)?
-                    })*
-                }
-            }
-        }
-
-        impl<'a> Decode<'a> for $type {
-            fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-                Ok(match reader.u8()? {
-                    $($tag => {
-                        $(let $inner = reader.get()?;)?
-                        $($(let $field = reader.get()?;)*)?
-                        $type::$variant $(($inner))? $({ $($field),* })?
-                    })*
-                    value => return Err(DecodeError::Invalid { what: $what, value: value.into() }),
-                })
-            }
-        }
-    };
 }
 
 choice! { Place, "place" {

@@ -1,5 +1,7 @@
 //! Contexts.
 
+use std::sync::Arc;
+
 use outboard_abi::{CUcontext, CUresult};
 use outboard_driver::call;
 use outboard_wire::DevicePtr;
@@ -9,6 +11,7 @@ use super::{Context, Handle, Wait, current};
 use crate::answer::Answer;
 use crate::arena::Gone;
 use crate::budget::{Charge, What};
+use crate::collectives::Comm;
 use crate::generated::dispatch::ContextCommands;
 use crate::opened::Place;
 use crate::portion::Portion;
@@ -23,6 +26,7 @@ struct Left {
     memory: Vec<DevicePtr>,
     blocks: Vec<Gone>,
     opened: Vec<Place>,
+    comms: Vec<Arc<Comm>>,
 }
 
 impl Worker {
@@ -96,7 +100,8 @@ impl Worker {
             Vec::new()
         };
         let opened = self.memory.opened.forget(ctx);
-        let left = Left { memory, blocks, opened };
+        let comms = self.collectives.forget(ctx);
+        let left = Left { memory, blocks, opened, comms };
         self.stop_looking();
         self.streams.forget(self.table, ctx);
         self.chains.end_context(self.table, ctx);
@@ -117,40 +122,47 @@ impl Worker {
         finish: impl FnOnce(Answer<M>, Result<(), CUresult>) + Send + 'static,
     ) {
         match self.close() {
-            Ok((context, left, charges)) => self.on_helper(
-                context,
-                answer,
-                move |table| {
-                    for address in left.memory {
-                        let _ = call!(table, cuMemFree_v2(address.0));
-                    }
-                    call!(table, cuCtxSetCurrent(core::ptr::null_mut()))?;
-                    let ended = context
-                        .green
-                        .map_or(Ok(()), |green| call!(table, cuGreenCtxDestroy(green.get())));
-                    let outcome = if context.primary {
-                        // A reset ends it whatever its state and whoever holds it: this process
-                        // serves one client.
-                        call!(table, cuDevicePrimaryCtxReset_v2(context.device)).and_then(|()| {
-                            call!(table, cuDevicePrimaryCtxRelease_v2(context.device))
-                        })
-                    } else {
-                        match context.green {
-                            Some(_) => ended,
-                            None => call!(table, cuCtxDestroy_v2(current(&context))),
+            Ok((context, left, charges)) => {
+                let library = Arc::clone(&self.collectives.library);
+                self.on_helper(
+                    context,
+                    answer,
+                    move |table| {
+                        // NCCL's kernels and threads use what ends here.
+                        for comm in left.comms {
+                            let _ = library.get().map(|nccl| comm.abort(nccl));
                         }
-                    };
-                    for block in left.blocks {
-                        block.unmap(table);
-                    }
-                    for place in left.opened {
-                        place.unmap(table);
-                    }
-                    drop(charges);
-                    outcome
-                },
-                finish,
-            ),
+                        for address in left.memory {
+                            let _ = call!(table, cuMemFree_v2(address.0));
+                        }
+                        call!(table, cuCtxSetCurrent(core::ptr::null_mut()))?;
+                        let ended = context
+                            .green
+                            .map_or(Ok(()), |green| call!(table, cuGreenCtxDestroy(green.get())));
+                        let outcome = if context.primary {
+                            // A reset ends it whatever its state and whoever holds it: this process
+                            // serves one client.
+                            call!(table, cuDevicePrimaryCtxReset_v2(context.device)).and_then(
+                                |()| call!(table, cuDevicePrimaryCtxRelease_v2(context.device)),
+                            )
+                        } else {
+                            match context.green {
+                                Some(_) => ended,
+                                None => call!(table, cuCtxDestroy_v2(current(&context))),
+                            }
+                        };
+                        for block in left.blocks {
+                            block.unmap(table);
+                        }
+                        for place in left.opened {
+                            place.unmap(table);
+                        }
+                        drop(charges);
+                        outcome
+                    },
+                    finish,
+                )
+            }
             Err(error) => answer.error(error),
         }
     }

@@ -2,6 +2,7 @@
 
 mod array;
 mod boxes;
+mod collectives;
 mod context;
 mod copy;
 mod device;

@@ -34,6 +34,22 @@ pub(crate) trait ArrayCommands {
     fn mipmap_level(&mut self, message: MipmapLevel, answer: Answer<MipmapLevel>);
 }
 
+/// What a worker does for the messages of api/wire/collectives.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait CollectivesCommands {
+    /// Does `collectives_group` and answers, at once or later.
+    fn collectives_group(&mut self, message: CollectivesGroup, answer: Answer<CollectivesGroup>);
+    /// Does `collectives_id` and answers, at once or later.
+    fn collectives_id(&mut self, message: CollectivesId, answer: Answer<CollectivesId>);
+    /// Does `collectives_posted`.
+    fn collectives_posted(&mut self, message: CollectivesPosted) -> Outcome;
+    /// Does `collectives_release` and answers, at once or later.
+    fn collectives_release(
+        &mut self,
+        message: CollectivesRelease,
+        answer: Answer<CollectivesRelease>,
+    );
+}
+
 /// What a worker does for the messages of api/wire/context.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait ContextCommands {
     /// Does `context_close` and answers, at once or later.
@@ -488,6 +504,7 @@ pub(crate) fn continues_chains(op: u16) -> bool {
 pub(crate) fn dispatch(
     commands: &mut (
              impl ArrayCommands
+             + CollectivesCommands
              + ContextCommands
              + CopyCommands
              + DeviceCommands
@@ -1477,6 +1494,29 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.peer_wait(message)
+        }
+        169 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.collectives_group(message, incoming.answer());
+            Ok(())
+        }
+        170 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.collectives_id(message, incoming.answer());
+            Ok(())
+        }
+        171 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.collectives_posted(message)
+        }
+        172 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.collectives_release(message, incoming.answer());
+            Ok(())
         }
         _ => return Ok(None),
     }))

@@ -6,14 +6,15 @@
 use outboard_wire::messages as msg;
 
 use outboard_front::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode,
-    Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall,
-    HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking,
-    Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect,
-    ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties,
-    Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr,
-    Updated, View, VirtualMemory,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, Collectives,
+    CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill,
+    Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
+    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers,
+    PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing,
+    SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap,
+    Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
+use outboard_wire::collectives::CommCall;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -549,6 +550,40 @@ impl BoxCopies for Remote {
     ) -> Result<()> {
         // SAFETY: by the contract of this method.
         unsafe { self.copy_box(ctx, copy, stream, mode) }
+    }
+}
+
+impl Collectives for Remote {
+    #[inline]
+    fn collectives_lost(&'static self, ctx: ContextId) -> Result<()> {
+        self.collectives_lost(ctx)
+    }
+
+    fn collectives_release(&'static self, home: DeviceId) -> Result<(u32, String)> {
+        self.call_idle(NO_CONTEXT, &msg::CollectivesRelease {}, |reply| {
+            (reply.release, reply.failure.to_owned())
+        })
+    }
+
+    fn collectives_id(&'static self, home: DeviceId) -> Result<(u32, String, Vec<u8>)> {
+        self.call_idle(NO_CONTEXT, &msg::CollectivesId {}, |reply| {
+            (reply.status, reply.failure.to_owned(), reply.id.to_vec())
+        })
+    }
+
+    #[inline]
+    fn collectives_begin(
+        &'static self,
+        ctx: ContextId,
+        calls: &[CommCall],
+        then: CollectivesDone,
+    ) -> Result<()> {
+        self.collectives_begin(ctx, calls, then)
+    }
+
+    #[inline]
+    fn collectives_post(&'static self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
+        self.collectives_post(ctx, calls)
     }
 }
 

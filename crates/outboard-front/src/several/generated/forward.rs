@@ -4,14 +4,15 @@
 #![allow(unused_imports, clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode,
-    Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall,
-    HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking,
-    Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect,
-    ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties,
-    Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr,
-    Updated, View, VirtualMemory,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, Collectives,
+    CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill,
+    Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
+    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers,
+    PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing,
+    SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap,
+    Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
+use outboard_wire::collectives::CommCall;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -571,6 +572,43 @@ impl<S: Member> BoxCopies for Several<S> {
         let server = self.server(ctx.server())?;
         // SAFETY: by the contract of this method.
         unsafe { server.copy_box(ctx, copy, stream, mode) }
+    }
+}
+
+impl<S: Member> Collectives for Several<S> {
+    #[inline]
+    fn collectives_lost(&'static self, ctx: ContextId) -> Result<()> {
+        let server = self.server(ctx.server())?;
+        server.collectives_lost(ctx)
+    }
+
+    #[inline]
+    fn collectives_release(&'static self, home: DeviceId) -> Result<(u32, String)> {
+        let server = self.server(home.server())?;
+        server.collectives_release(home)
+    }
+
+    #[inline]
+    fn collectives_id(&'static self, home: DeviceId) -> Result<(u32, String, Vec<u8>)> {
+        let server = self.server(home.server())?;
+        server.collectives_id(home)
+    }
+
+    #[inline]
+    fn collectives_begin(
+        &'static self,
+        ctx: ContextId,
+        calls: &[CommCall],
+        then: CollectivesDone,
+    ) -> Result<()> {
+        let server = self.server(ctx.server())?;
+        server.collectives_begin(ctx, calls, then)
+    }
+
+    #[inline]
+    fn collectives_post(&'static self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
+        let server = self.server(ctx.server())?;
+        server.collectives_post(ctx, calls)
     }
 }
 

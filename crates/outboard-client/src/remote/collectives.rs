@@ -1,0 +1,97 @@
+//! Calls of NCCL: they are made by the worker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{CollectivesDone, ContextId, GroupOutcome, Result, StreamId};
+use outboard_wire::Reader;
+use outboard_wire::collectives::CommCall;
+use outboard_wire::messages as msg;
+
+use super::Remote;
+use crate::link::{LinkError, Reply};
+use crate::session::LOST;
+
+/// A server that could not be reached for so long counts as lost for its communicators: the other
+/// ranks wait for this one.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+impl Remote {
+    pub(super) fn collectives_lost(&self, _ctx: ContextId) -> Result<()> {
+        let link = self.session()?.link();
+        if link.is_alive() && link.broken_for().is_none_or(|time| time < PATIENCE) {
+            return Ok(());
+        }
+        Err(LOST)
+    }
+
+    pub(super) fn collectives_begin(
+        &self,
+        ctx: ContextId,
+        calls: &[CommCall],
+        then: CollectivesDone,
+    ) -> Result<()> {
+        let session = self.session()?;
+        let of_session = Arc::clone(session);
+        let then = move |reply: std::result::Result<Reply, LinkError>| {
+            then(reply.map_err(CUresult::from).and_then(|reply| {
+                // Collectives among the calls are work of their streams.
+                of_session.progress().posted(reply.seq);
+                outcome(&reply)
+            }));
+        };
+        let message = msg::CollectivesGroup { calls: calls.to_vec() };
+        let begin = || session.call_then(ctx, &message, Box::new(then));
+        match streams(calls) {
+            Streams::None => begin(),
+            Streams::One(stream) => self.work(ctx, stream, begin),
+            Streams::Several => self.work(ctx, StreamId::LEGACY, begin),
+        }
+    }
+
+    #[inline]
+    pub(super) fn collectives_post(&self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
+        let message = msg::CollectivesPosted { calls: calls.to_vec() };
+        match streams(calls) {
+            Streams::One(stream) => self.work(ctx, stream, || self.post_to(ctx, stream, &message)),
+            _ => self.work(ctx, StreamId::LEGACY, || self.post(ctx, &message)),
+        }
+    }
+}
+
+/// The streams that a group puts work into.
+enum Streams {
+    None,
+    One(StreamId),
+    Several,
+}
+
+fn streams(calls: &[CommCall]) -> Streams {
+    let mut found = Streams::None;
+    for call in calls {
+        let CommCall::Collective(call) = call else { continue };
+        found = match found {
+            Streams::None => Streams::One(call.stream),
+            // Each context has a default stream, which all have one name.
+            Streams::One(one) if one == call.stream && one != StreamId::LEGACY => found,
+            _ => Streams::Several,
+        };
+    }
+    found
+}
+
+fn outcome(reply: &Reply) -> Result<GroupOutcome> {
+    match CUresult(reply.status) {
+        CUresult::CUDA_SUCCESS => {
+            let read: msg::CollectivesGroupReply<'_> =
+                Reader::new(&reply.payload).get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
+            Ok(GroupOutcome {
+                status: read.status,
+                failure: read.failure.to_owned(),
+                values: read.values,
+            })
+        }
+        error => Err(error),
+    }
+}

@@ -1,0 +1,76 @@
+//! The table of functions that Outboard's driver library has for this one.
+
+use core::ffi::{CStr, c_char, c_void};
+use std::sync::OnceLock;
+
+use crate::exports::{FUNCTIONS, MARK};
+
+/// `ncclUniqueId`, which is passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[allow(unreachable_pub)]
+pub struct Id([u8; 128]);
+
+/// `ncclSystemError`: the driver library is not Outboard's.
+pub(crate) const MISSING: u32 = 2;
+
+/// What `ncclGetLastError` says then.
+pub(crate) const NO_DRIVER: &CStr = c"this libnccl.so.2 is Outboard's, but the process has not Outboard's libcuda.so.1 of the same release: start the program with `outboard run`";
+
+/// The name of the table, as `cuGetExportTable` takes it.
+const NAME: &[u8; 16] = b"outboard-nccl-01";
+
+/// What the table begins with: its size in bytes, which description it is of, and a function that
+/// refuses.
+const BEGINNING: usize = 3;
+
+type GetExportTable = unsafe extern "C" fn(*mut *const usize, *const [u8; 16]) -> u32;
+type Refuse = unsafe extern "C" fn(*const c_char, *const c_char) -> u32;
+
+/// The table, once it has been found.
+static TABLE: OnceLock<&'static [usize]> = OnceLock::new();
+
+fn table() -> Option<&'static [usize]> {
+    if let Some(table) = TABLE.get() {
+        return Some(table);
+    }
+    let found = find()?;
+    Some(TABLE.get_or_init(|| found))
+}
+
+fn find() -> Option<&'static [usize]> {
+    // SAFETY: strings; the driver library is the one that the process has, or would have. It is
+    // never closed.
+    let get = unsafe {
+        let driver = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY);
+        (!driver.is_null()).then(|| libc::dlsym(driver, c"cuGetExportTable".as_ptr()))
+    };
+    let get = get.filter(|get| !get.is_null())?;
+    let mut table = core::ptr::null();
+    // SAFETY: the driver's function of that name, with a place and an id.
+    let status =
+        unsafe { core::mem::transmute::<*mut c_void, GetExportTable>(get)(&raw mut table, NAME) };
+    if status != 0 || table.is_null() {
+        return None;
+    }
+    // SAFETY: tables begin with their size in bytes, and are never freed.
+    let table = unsafe { std::slice::from_raw_parts(table, *table / size_of::<usize>()) };
+    (table.len() == BEGINNING + FUNCTIONS && table.get(1) == Some(&MARK)).then_some(table)
+}
+
+/// The function of that number.
+pub(crate) fn function(index: usize) -> Option<*const c_void> {
+    Some(*table()?.get(BEGINNING + index)? as *const c_void)
+}
+
+/// Refuses a function by its name.
+pub(crate) fn refuse(name: &CStr, why: &CStr) -> u32 {
+    let Some(refuse) = table().and_then(|table| table.get(BEGINNING - 1)) else { return MISSING };
+    // SAFETY: the function that stands there, and strings.
+    unsafe {
+        core::mem::transmute::<*const c_void, Refuse>(*refuse as *const c_void)(
+            name.as_ptr(),
+            why.as_ptr(),
+        )
+    }
+}

@@ -1,0 +1,235 @@
+//! Makes the calls of a group.
+
+use outboard_driver::nccl::{Comm as Real, Id, Nccl};
+use outboard_driver::{Table, call};
+use outboard_wire::collectives::{
+    Collective, CommConfig, Function, UniqueId, release_name, release_of,
+};
+
+use super::config::Config;
+use super::{Failure, Prepared, Step, result};
+use crate::contexts::current;
+
+/// A place for what a call gives.
+#[derive(Default)]
+struct Slot {
+    comm: Made,
+    value: u64,
+    /// NCCL may look at its strings until the group has ended.
+    config: Option<Config>,
+}
+
+/// A communicator that is being made.
+struct Made(Real);
+
+impl Default for Made {
+    fn default() -> Made {
+        Made(core::ptr::null_mut())
+    }
+}
+
+/// Makes the calls, on this thread, and returns what each gives. Leaves another context current.
+pub(crate) fn run(nccl: &Nccl, table: &Table, group: &Prepared) -> Result<Vec<u64>, Failure> {
+    let steps = &group.steps;
+    let mut slots: Vec<Slot> = steps.iter().map(|_| Slot::default()).collect();
+    let grouped = steps.len() > 1;
+    let check = |result| match result {
+        result::SUCCESS => Ok(()),
+        failed => Err(Failure::new(failed, nccl.sentence(failed))),
+    };
+    if grouped {
+        // SAFETY: it takes nothing.
+        check(unsafe { nccl.ncclGroupStart() })?;
+    }
+    let mut outcome = Ok(());
+    for (step, slot) in steps.iter().zip(&mut slots) {
+        if let Err(error) = call!(table, cuCtxSetCurrent(current(step.context()))) {
+            let sentence = format!("the communicator's context cannot be used: error {}", error.0);
+            outcome = Err(Failure::new(result::UNHANDLED_CUDA_ERROR, sentence));
+            break;
+        }
+        outcome = step.call(nccl, slot).and_then(check);
+        if outcome.is_err() {
+            break;
+        }
+    }
+    if grouped {
+        // Also of a group that failed: NCCL drops its calls then.
+        // SAFETY: it takes nothing.
+        let ended = check(unsafe { nccl.ncclGroupEnd() });
+        outcome = outcome.and(ended);
+    }
+    outcome?;
+    Ok(steps.iter().zip(slots).map(|(step, slot)| step.done(nccl, &slot)).collect())
+}
+
+impl Step {
+    /// NCCL's communicator, if it has one still.
+    fn real(&self) -> Result<Real, Failure> {
+        self.comm().real().ok_or_else(|| {
+            Failure::new(result::INVALID_ARGUMENT, "the communicator has ended or failed to begin")
+        })
+    }
+
+    fn call(&self, nccl: &Nccl, slot: &mut Slot) -> Result<u32, Failure> {
+        let made = &raw mut slot.comm.0;
+        // SAFETY: of every call below: communicators are NCCL's own and alive, buffers have been
+        // checked, and places for results stay until the group has ended.
+        Ok(match self {
+            Step::Init { ranks, rank, ids, config, .. } => {
+                check_releases(nccl, ids)?;
+                let config = slot.config.insert(Config::new(config, nccl.release())).pointer();
+                let mut ids: Vec<Id> = ids.iter().map(|id| Id(*id)).collect();
+                let count = ids.len() as i32;
+                match ids.as_slice() {
+                    [id] => unsafe {
+                        nccl.ncclCommInitRankConfig(made, *ranks, *id, *rank, config)
+                    },
+                    _ => unsafe {
+                        let ids = ids.as_mut_ptr();
+                        nccl.ncclCommInitRankScalable(made, *ranks, *rank, count, ids, config)
+                    },
+                }
+            }
+            Step::Split { color, key, config, .. } => {
+                let real = self.real()?;
+                let config = keep(&mut slot.config, config.as_ref(), nccl);
+                unsafe { nccl.ncclCommSplit(real, *color, *key, made, config) }
+            }
+            Step::Shrink { excluded, config, flags, .. } => {
+                let real = self.real()?;
+                let mut excluded = excluded.clone();
+                let count = excluded.len() as i32;
+                let config = keep(&mut slot.config, config.as_ref(), nccl);
+                let excluded = excluded.as_mut_ptr();
+                unsafe { nccl.ncclCommShrink(real, excluded, count, made, config, *flags) }
+            }
+            Step::Finalize(_) => unsafe { nccl.ncclCommFinalize(self.real()?) },
+            Step::Destroy(comm) => {
+                comm.end().map_or(result::SUCCESS, |real| unsafe { nccl.ncclCommDestroy(real) })
+            }
+            Step::Abort(comm) => comm.abort(nccl),
+            Step::Collective { call, stream, .. } => {
+                collective(nccl, self.real()?, call, stream.get())
+            }
+            Step::Reduction { datatype, immediate, address, .. } => {
+                let real = self.real()?;
+                let mut scalar = [0_u64; 2];
+                let mut op = 0;
+                let outcome = if immediate.is_empty() {
+                    let scalar = *address as *mut _;
+                    unsafe {
+                        nccl.ncclRedOpCreatePreMulSum(&raw mut op, scalar, *datatype, 0, real)
+                    }
+                } else {
+                    let mut bytes = [0; 8];
+                    let known = immediate.len().min(8);
+                    bytes[..known].copy_from_slice(&immediate[..known]);
+                    scalar[0] = u64::from_ne_bytes(bytes);
+                    let scalar = scalar.as_mut_ptr().cast();
+                    unsafe {
+                        nccl.ncclRedOpCreatePreMulSum(&raw mut op, scalar, *datatype, 1, real)
+                    }
+                };
+                slot.value = op.into();
+                outcome
+            }
+            Step::ForgetReduction { op, .. } => unsafe { nccl.ncclRedOpDestroy(*op, self.real()?) },
+            Step::Register { address, bytes, .. } => {
+                let (real, mut handle) = (self.real()?, core::ptr::null_mut());
+                let buffer = *address as *mut _;
+                let outcome = unsafe {
+                    nccl.ncclCommRegister(real, buffer, *bytes as usize, &raw mut handle)
+                };
+                slot.value = handle as u64;
+                outcome
+            }
+            Step::Deregister { handle, .. } => unsafe {
+                nccl.ncclCommDeregister(self.real()?, *handle as *mut _)
+            },
+            Step::RegisterWindow { address, bytes, flags, .. } => {
+                let (real, buffer) = (self.real()?, *address as *mut _);
+                let window = (&raw mut slot.value).cast();
+                unsafe {
+                    nccl.ncclCommWindowRegister(real, buffer, *bytes as usize, window, *flags)
+                }
+            }
+            Step::DeregisterWindow { window, .. } => unsafe {
+                nccl.ncclCommWindowDeregister(self.real()?, *window as *mut _)
+            },
+        })
+    }
+
+    /// The group is done: notes what NCCL has made, and returns what the client is told of it.
+    fn done(&self, nccl: &Nccl, slot: &Slot) -> u64 {
+        let noted = &mut self.comm().made.lock();
+        match self {
+            Step::Init { .. } | Step::Split { .. } | Step::Shrink { .. } => {
+                let made = self.made().filter(|_| !slot.comm.0.is_null());
+                return made.map_or(0, |made| made.begin(nccl, slot.comm.0));
+            }
+            Step::Reduction { .. } => drop(noted.ops.insert(slot.value as u32)),
+            Step::ForgetReduction { op, .. } => drop(noted.ops.remove(op)),
+            Step::Register { .. } => drop(noted.buffers.insert(slot.value)),
+            Step::Deregister { handle, .. } => drop(noted.buffers.remove(handle)),
+            Step::RegisterWindow { .. } => drop(noted.windows.insert(slot.value)),
+            Step::DeregisterWindow { window, .. } => drop(noted.windows.remove(window)),
+            _ => {}
+        }
+        slot.value
+    }
+}
+
+/// NCCL of one release does not work with another one.
+fn check_releases(nccl: &Nccl, ids: &[UniqueId]) -> Result<(), Failure> {
+    let other = ids.iter().filter_map(release_of).find(|release| *release != nccl.release());
+    other.map_or(Ok(()), |other| {
+        let (own, other) = (release_name(nccl.release()), release_name(other));
+        Err(Failure::new(
+            result::INVALID_USAGE,
+            format!(
+                "this server has NCCL {own}, and the server that made the unique id has {other}: \
+                 all servers of a communicator need the same release"
+            ),
+        ))
+    })
+}
+
+/// The configuration as NCCL takes it, or null.
+fn keep(
+    slot: &mut Option<Config>,
+    config: Option<&CommConfig>,
+    nccl: &Nccl,
+) -> *mut core::ffi::c_void {
+    let config = config.map(|config| Config::new(config, nccl.release()));
+    config.map_or(core::ptr::null_mut(), |config| slot.insert(config).pointer())
+}
+
+fn collective(nccl: &Nccl, comm: Real, call: &Collective, stream: outboard_abi::CUstream) -> u32 {
+    let (send, recv) = (call.send.0 as *const _, call.recv.0 as *mut _);
+    let (count, datatype, op, rank) = (call.count as usize, call.datatype, call.op, call.rank);
+    // SAFETY: the buffers lie in the session's allocations, the stream is of the communicator's
+    // context, and NCCL checks the rest.
+    unsafe {
+        match call.function {
+            Function::AllReduce => {
+                nccl.ncclAllReduce(send, recv, count, datatype, op, comm, stream)
+            }
+            Function::Broadcast => {
+                nccl.ncclBroadcast(send, recv, count, datatype, rank, comm, stream)
+            }
+            Function::Reduce => {
+                nccl.ncclReduce(send, recv, count, datatype, op, rank, comm, stream)
+            }
+            Function::AllGather => nccl.ncclAllGather(send, recv, count, datatype, comm, stream),
+            Function::ReduceScatter => {
+                nccl.ncclReduceScatter(send, recv, count, datatype, op, comm, stream)
+            }
+            Function::AlltoAll => nccl.ncclAlltoAll(send, recv, count, datatype, comm, stream),
+            Function::Gather => nccl.ncclGather(send, recv, count, datatype, rank, comm, stream),
+            Function::Scatter => nccl.ncclScatter(send, recv, count, datatype, rank, comm, stream),
+            Function::Send => nccl.ncclSend(send, count, datatype, rank, comm, stream),
+            Function::Recv => nccl.ncclRecv(recv, count, datatype, rank, comm, stream),
+        }
+    }
+}
