@@ -70,7 +70,8 @@ def _choose(flags: List[str], settings: Dict[str, str], kind: str) -> Connection
             os.environ[name] = value
     # Numba tries a name that a wheel does not have, and that another driver may have.
     os.environ.setdefault("NUMBA_CUDA_DRIVER", str(library))
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+    collectives = [] if os.environ.get("OUTBOARD_NCCL") == "off" else ["libnccl.so.2"]
+    for name in ["libcuda.so.1", "libnvidia-ml.so.1", *collectives]:
         path = library.with_name(name)
         if path.exists():
             _load(path)

@@ -222,6 +222,9 @@ fn environment(args: &GenerateArgs) -> Vec<String> {
     };
     let mut variables =
         vec![format!("LD_LIBRARY_PATH={libraries}"), format!("TRITON_LIBCUDA_PATH={client}")];
+    if std::env::var_os("OUTBOARD_NCCL").is_none_or(|wanted| wanted != "off") {
+        variables.push(format!("LD_PRELOAD={client}/libnccl.so.2"));
+    }
     if !args.without_python && install::python_dir().is_some() {
         variables.push(format!("PYTHONPATH={PREFIX}/lib/outboard/python"));
     }

@@ -145,7 +145,7 @@ fn compute_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf>
 
 /// What a worker may access of this machine: it reads its libraries, and writes to the driver's
 /// cache and its own.
-fn sandbox(mode: sandbox::Mode, libraries: [Option<&Path>; 2], images: Option<&Path>) -> Sandbox {
+fn sandbox(mode: sandbox::Mode, libraries: [Option<&Path>; 3], images: Option<&Path>) -> Sandbox {
     let folder = |path: &Path| path.canonicalize().ok()?.parent().map(Path::to_owned);
     let reads = libraries.into_iter().flatten().filter_map(folder).collect();
     let caches = [compute_cache(|name| std::env::var_os(name)), images.map(Path::to_owned)];
@@ -164,12 +164,20 @@ pub(crate) fn shown(driver: &Path) -> String {
     }
 }
 
-/// Serves one client with a driver library, an NVML library if it is not the usual one, and a
+/// Libraries that a worker loads beside the driver.
+pub(crate) struct Beside<'a> {
+    /// If it is not the usual one.
+    pub(crate) nvml: Option<&'a Path>,
+    /// If the server has collectives.
+    pub(crate) nccl: Option<&'a Path>,
+}
+
+/// Serves one client with a driver library and others beside it, and a
 /// folder for so many bytes of images, kept from the rest of the machine and perhaps as another
 /// user.
 pub(crate) fn work(
     driver: &Path,
-    nvml: Option<&Path>,
+    beside: &Beside<'_>,
     images: Option<(&Path, u64)>,
     mode: sandbox::Mode,
     user: Option<sandbox::User>,
@@ -177,9 +185,13 @@ pub(crate) fn work(
     // SAFETY: the supervisor's user chose the file as a CUDA driver library.
     let setup = unsafe { Setup::new(driver, shown(driver)) };
     let is_software = driver.file_name().is_some_and(|name| name == install::CPU_DRIVER);
-    let setup = setup.with_nvml(nvml.map(Path::to_owned)).showing_memory(is_software);
+    let setup = setup
+        .with_nvml(beside.nvml.map(Path::to_owned))
+        .with_nccl(beside.nccl.map(Path::to_owned))
+        .showing_memory(is_software);
     let sandbox =
-        sandbox(mode, [Some(driver), nvml], images.map(|(folder, _)| folder)).of_user(user);
+        sandbox(mode, [Some(driver), beside.nvml, beside.nccl], images.map(|(folder, _)| folder))
+            .of_user(user);
     let setup = match images {
         Some((folder, limit)) => setup.with_image_cache(folder, limit),
         None => setup,

@@ -12,6 +12,13 @@ use std::path::{Path, PathBuf};
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
 /// Where Triton looks for the driver library, instead of in the loader's cache of the system.
 const TRITON: &str = "TRITON_LIBCUDA_PATH";
+/// What the loader takes before it searches. Packages that bring their own NCCL name its folder in
+/// their libraries, which comes before [`LIBRARIES`].
+const FIRST: &str = "LD_PRELOAD";
+/// Whether programs get [`COLLECTIVES`].
+const COLLECTIVES_WANTED: &str = "OUTBOARD_NCCL";
+/// NCCL, which runs on the servers.
+const COLLECTIVES: &str = "libnccl.so.2";
 /// Where Python looks for modules.
 const MODULES: &str = "PYTHONPATH";
 
@@ -26,6 +33,10 @@ pub(crate) fn variables(
     variables.insert(LIBRARIES, in_front(libraries.as_os_str(), given(LIBRARIES)));
     if let Some(modules) = modules {
         variables.insert(MODULES, in_front(modules.as_os_str(), given(MODULES)));
+    }
+    let collectives = libraries.join(COLLECTIVES);
+    if collectives.is_file() && given(COLLECTIVES_WANTED).is_none_or(|wanted| wanted != "off") {
+        variables.insert(FIRST, in_front(collectives.as_os_str(), given(FIRST)));
     }
     // Values that an earlier `outboard run` or `outboard env` has set are ours: the folder of the
     // client, or of the software device beside it.
@@ -62,8 +73,9 @@ pub(crate) fn rules(
     libraries: &Path,
     modules: Option<&Path>,
 ) -> Vec<(&'static str, How, OsString)> {
-    let how =
-        |name| if [LIBRARIES, MODULES].contains(&name) { How::InFront } else { How::UnlessSet };
+    let how = |name| {
+        if [FIRST, LIBRARIES, MODULES].contains(&name) { How::InFront } else { How::UnlessSet }
+    };
     let all = variables(|_| None, libraries, modules).into_iter();
     all.map(|(name, value)| (name, how(name), value)).collect()
 }
@@ -73,13 +85,19 @@ pub(crate) fn rules(
 pub(crate) fn forget_own_libraries() {
     let own = [crate::install::client_dir(), crate::install::cpu_dir()];
     let own: Vec<PathBuf> = own.into_iter().flatten().collect();
-    let Some(path) = std::env::var_os(LIBRARIES) else { return };
-    let others = std::env::split_paths(&path).filter(|folder| !own.contains(folder));
+    keep(LIBRARIES, |folder| !own.iter().any(|own| own == folder));
+    keep(FIRST, |file| !own.iter().any(|own| own.join(COLLECTIVES) == file));
+}
+
+/// Keeps some of the entries of a variable.
+fn keep(name: &str, kept: impl Fn(&Path) -> bool) {
+    let Some(path) = std::env::var_os(name) else { return };
+    let others = std::env::split_paths(&path).filter(|entry| kept(entry));
     match std::env::join_paths(others) {
         // SAFETY: nothing but the main thread exists yet.
-        Ok(others) if !others.is_empty() => unsafe { std::env::set_var(LIBRARIES, others) },
+        Ok(others) if !others.is_empty() => unsafe { std::env::set_var(name, others) },
         // SAFETY: as above.
-        _ => unsafe { std::env::remove_var(LIBRARIES) },
+        _ => unsafe { std::env::remove_var(name) },
     }
 }
 
@@ -178,6 +196,28 @@ mod tests {
         ];
         let wanted = wanted.map(|(name, how, value)| (name, how, OsString::from(value)));
         assert_eq!(rules(Path::new("/lib/client"), Some(Path::new("/lib/python"))), wanted);
+    }
+
+    #[test]
+    fn collectives_come_before_those_that_packages_bring() {
+        let folder = std::env::temp_dir().join(format!("outboard-first-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let library = folder.join(COLLECTIVES);
+        std::fs::write(&library, "").unwrap();
+        let with = |given: &[(&str, &str)]| {
+            let find = |name: &str| {
+                given.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            };
+            variables(find, &folder, None).remove(FIRST)
+        };
+        let ours = library.to_str().unwrap();
+        assert_eq!(with(&[]).unwrap(), ours);
+        let both = format!("{ours}:/a.so");
+        assert_eq!(with(&[(FIRST, "/a.so")]).unwrap(), both.as_str());
+        assert_eq!(with(&[(FIRST, &both)]).unwrap(), both.as_str());
+        assert_eq!(with(&[(COLLECTIVES_WANTED, "on")]).unwrap(), ours);
+        assert!(with(&[(COLLECTIVES_WANTED, "off")]).is_none());
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

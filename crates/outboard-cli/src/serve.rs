@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// or the loader's libnvidia-ml.so.1.
     #[arg(long, value_name = "PATH")]
     nvml: Option<PathBuf>,
+    /// The NCCL library that makes collectives; without it there are none.
+    #[arg(long, value_name = "PATH")]
+    nccl: Option<PathBuf>,
     /// The address to listen at, ADDRESS[:PORT]. Port 0 takes a free one, which the log names;
     /// `none` leaves the Unix socket alone, for clients on this machine.
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDR")]
@@ -159,6 +162,9 @@ pub(crate) struct WorkerArgs {
     /// The NVML library.
     #[arg(long)]
     nvml: Option<PathBuf>,
+    /// The NCCL library.
+    #[arg(long)]
+    nccl: Option<PathBuf>,
     /// The folder of kept images.
     #[arg(long)]
     image_cache: Option<PathBuf>,
@@ -187,6 +193,9 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     arguments.extend(confinement.arguments());
     if let Some(nvml) = args.nvml {
         arguments.extend([OsString::from("--nvml"), nvml.into()]);
+    }
+    if let Some(nccl) = args.nccl {
+        arguments.extend([OsString::from("--nccl"), nccl.into()]);
     }
     let images = match &args.image_cache {
         Some(off) if off == "off" => None,
@@ -279,7 +288,9 @@ fn cannot_serve(error: &ServeError) -> Failure {
 pub(crate) fn worker(args: &WorkerArgs) -> ! {
     logs::init_from_env();
     let images = args.image_cache.as_deref().map(|folder| (folder, args.image_cache_limit));
-    crate::driver::work(&args.driver, args.nvml.as_deref(), images, args.sandbox, args.user.clone())
+    let libraries =
+        crate::driver::Beside { nvml: args.nvml.as_deref(), nccl: args.nccl.as_deref() };
+    crate::driver::work(&args.driver, &libraries, images, args.sandbox, args.user.clone())
 }
 
 pub(crate) fn check_driver() -> Result<()> {

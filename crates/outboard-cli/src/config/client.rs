@@ -141,6 +141,20 @@ pub(crate) const KEYS: &[Key] = &[
         check: number,
     },
     Key {
+        name: "nccl",
+        variable: "OUTBOARD_NCCL",
+        meaning: "Whether programs get Outboard's libnccl.so.2, whose collectives run on the servers, in place of their own: `on` or `off`; the default is on.",
+        is_of_a_server: false,
+        check: |text| one_of(text, &["on", "off"]),
+    },
+    Key {
+        name: "nccl-init-timeout",
+        variable: "OUTBOARD_NCCL_INIT_TIMEOUT",
+        meaning: "For how many seconds a rank waits for the others of a new communicator; 0 waits without end; the default is 600.",
+        is_of_a_server: false,
+        check: number,
+    },
+    Key {
         name: "keepalive",
         variable: "OUTBOARD_KEEPALIVE",
         meaning: "After how many seconds without an answer a server counts as gone: 3 to 3600; the default is 15.",
