@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::config::Config;
-use super::dial::Dialer;
 use super::error::ServeError;
 use super::orphan::collect;
+use super::outside::Outside;
 use super::pool::Pool;
 use super::records::Records;
 use super::sessions::{Heritage, Sessions};
@@ -31,7 +31,7 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 pub(super) async fn sessions(
     config: &Config,
     address: SocketAddr,
-    dialer: Dialer,
+    outside: Outside,
     (queue, pool): (&sharing::Queue, Option<&Rc<Pool>>),
     traces: &Rc<traces::Traces>,
     shared: Descriptors,
@@ -58,7 +58,7 @@ pub(super) async fn sessions(
             Heritage { records, outlive: standing.outlive, board, shared },
             Rc::clone(traces),
             lending,
-            dialer,
+            outside,
         )?
     };
     let workers: Vec<u32> = orphans.iter().map(|orphan| orphan.worker.id()).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::command::WorkerCommand;
 use super::local::{Access, Socket};
-use super::{dial, metrics, pool, resume, sharing, standing, traces, warm};
+use super::{collectives, dial, metrics, pool, resume, sharing, standing, traces, warm};
 use crate::auth;
 
 /// What a supervisor needs to know.
@@ -57,6 +57,8 @@ pub struct Config {
     pub standing: standing::Config,
     /// How workers are linked to those of other servers.
     pub peers: dial::Config,
+    /// Whether workers make collectives.
+    pub collectives: collectives::Config,
     /// How its devices are shared.
     pub sharing: sharing::Config,
     /// How the workers log.
@@ -91,6 +93,7 @@ impl Config {
             resume: resume::Config::default(),
             standing: standing::Config::default(),
             peers: dial::Config::default(),
+            collectives: collectives::Config::default(),
             sharing: sharing::Config::default(),
             log_format: crate::logs::Format::default(),
             on_ready: None,

@@ -74,7 +74,7 @@ pub(crate) struct Dialer {
 }
 
 impl Reach {
-    fn has(&self, address: IpAddr) -> bool {
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         match self {
             Reach::Private => is_private(address),

@@ -13,6 +13,7 @@ pub mod auth;
 mod beats;
 pub mod cgroup;
 mod changes;
+pub mod collectives;
 mod command;
 mod config;
 mod descriptors;
@@ -30,6 +31,7 @@ mod neighbour;
 mod newcomer;
 mod notify;
 mod orphan;
+mod outside;
 mod over;
 mod peer;
 pub mod pool;
@@ -60,7 +62,6 @@ use crate::auth::Gate;
 pub use command::WorkerCommand;
 pub use config::Config;
 use descriptors::Parts;
-use dial::Dialer;
 use doors::Doors;
 use drain::{Asked, Drain, Signals};
 pub use error::ServeError;
@@ -68,6 +69,7 @@ use local::Door;
 pub use local::{Access, Socket, usual as usual_socket, usual_folders};
 use outboard_auth::hellos::Hellos;
 use outboard_auth::sparing::STRANGERS;
+use outside::Outside;
 use shares::Descriptors;
 use supervisor::Supervisor;
 use upgrade::{Asker, Coming, Counter, Inherited};
@@ -138,7 +140,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         .run_until(adopt::sessions(
             &config,
             address,
-            Dialer::new(config.peers.clone(), local.clone()),
+            Outside::new(&config, local.clone()),
             (&queue, pool.as_ref()),
             &traces,
             shared,

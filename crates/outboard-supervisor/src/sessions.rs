@@ -1,6 +1,7 @@
 //! The table of sessions.
 
 mod attend;
+mod collectives;
 mod end;
 mod entry;
 mod join;
@@ -19,8 +20,8 @@ pub(super) use self::attend::{Unwelcome, Welcomed};
 pub(super) use self::entry::Shown;
 use self::entry::{Entry, Phase};
 use super::about::{About, Kind};
-use super::dial::Dialer;
 use super::orphan::{self, Orphan};
+use super::outside::Outside;
 use super::over::Over;
 use super::pool::{Pool, Seated};
 use super::records::{Record, Records};
@@ -60,7 +61,7 @@ struct Table {
     /// Told whenever a session ends.
     ended: Notify,
     lending: Shared,
-    dialer: Dialer,
+    outside: Outside,
 }
 
 /// A new session for the table.
@@ -103,7 +104,7 @@ impl Sessions {
         heritage: Heritage,
         traces: Rc<Traces>,
         lending: Lending,
-        dialer: Dialer,
+        outside: Outside,
     ) -> io::Result<Sessions> {
         let Heritage { records, outlive, board, shared: most_shared } = heritage;
         let left = board.and_then(|board| {
@@ -130,7 +131,7 @@ impl Sessions {
             outlive,
             ended,
             lending,
-            dialer,
+            outside,
         };
         Ok(Sessions { table: Rc::new(table) })
     }
@@ -162,7 +163,7 @@ impl Sessions {
 
     /// Where other servers reach this one, if its workers can be linked to theirs.
     pub(super) fn peers(&self) -> Option<Vec<String>> {
-        self.table.dialer.addresses()
+        self.table.outside.dialer.addresses()
     }
 
     pub(super) fn records(&self) -> Option<Rc<Records>> {

@@ -43,6 +43,7 @@ mod mapped;
 mod memops;
 mod memory;
 mod modules;
+mod nccl;
 mod objects;
 mod offer;
 mod offered;

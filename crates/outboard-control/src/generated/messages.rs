@@ -326,6 +326,32 @@ pub enum ToSupervisor {
         /// The link's number in the session there.
         link: u32,
     },
+    /// Make a TCP socket for collectives. The answer brings it, bound to the address at which other servers reach this one; without one, its payload is an `errno`.
+    Socket {
+        /// The number that the answer repeats.
+        request: u64,
+        /// Whether it is for IPv6.
+        v6: bool,
+    },
+    /// Give the attached socket a port of this server's address. The answer's payload is an `errno`; 0 if it is done.
+    Bind {
+        /// The number that the answer repeats.
+        request: u64,
+        /// Where it is to be bound, ADDRESS:PORT.
+        address: String,
+    },
+    /// Connect the attached socket. Answered as `bind`; while the connection is being made, with EINPROGRESS.
+    Connect {
+        /// The number that the answer repeats.
+        request: u64,
+        /// Where to, ADDRESS:PORT.
+        address: String,
+    },
+    /// Name the interface at which other servers reach this one. The answer's payload is an `Interface`; without one, there is none.
+    Interface {
+        /// The number that the answer repeats.
+        request: u64,
+    },
     /// Something that a worker of another release says.
     Unknown(u8),
 }
@@ -417,6 +443,25 @@ impl Encode for ToSupervisor {
                 writer.put(ticket);
                 writer.put(link);
             }
+            ToSupervisor::Socket { request, v6 } => {
+                writer.u8(62);
+                writer.put(request);
+                writer.put(v6);
+            }
+            ToSupervisor::Bind { request, address } => {
+                writer.u8(63);
+                writer.put(request);
+                writer.put(address);
+            }
+            ToSupervisor::Connect { request, address } => {
+                writer.u8(64);
+                writer.put(request);
+                writer.put(address);
+            }
+            ToSupervisor::Interface { request } => {
+                writer.u8(65);
+                writer.put(request);
+            }
             ToSupervisor::Unknown(tag) => writer.u8(*tag),
         }
     }
@@ -478,6 +523,10 @@ impl<'a> Decode<'a> for ToSupervisor {
                 ticket: reader.get()?,
                 link: reader.get()?,
             },
+            62 => ToSupervisor::Socket { request: reader.get()?, v6: reader.get()? },
+            63 => ToSupervisor::Bind { request: reader.get()?, address: reader.get()? },
+            64 => ToSupervisor::Connect { request: reader.get()?, address: reader.get()? },
+            65 => ToSupervisor::Interface { request: reader.get()? },
             tag => {
                 reader.take_rest();
                 ToSupervisor::Unknown(tag)
@@ -585,6 +634,43 @@ impl<'a> Decode<'a> for Grace {
         Ok(Grace {
             silent: std::time::Duration::from_millis(reader.u64()?),
             closed: std::time::Duration::from_millis(reader.u64()?),
+        })
+    }
+}
+
+/// A network interface, and the address of it at which other servers reach this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its flags, as `getifaddrs` gives them.
+    pub flags: u32,
+    /// The address.
+    pub address: String,
+    /// Bits of the address that name its network.
+    pub prefix: u8,
+    /// The number of the interface, for a link-local address of IPv6; else 0.
+    pub scope: u32,
+}
+
+impl Encode for Interface {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.name);
+        writer.put(&self.flags);
+        writer.put(&self.address);
+        writer.put(&self.prefix);
+        writer.put(&self.scope);
+    }
+}
+
+impl<'a> Decode<'a> for Interface {
+    fn decode(reader: &mut Reader<'a>) -> Result<Interface, DecodeError> {
+        Ok(Interface {
+            name: reader.get()?,
+            flags: reader.get()?,
+            address: reader.get()?,
+            prefix: reader.get()?,
+            scope: reader.get()?,
         })
     }
 }

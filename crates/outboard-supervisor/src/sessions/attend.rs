@@ -110,15 +110,15 @@ async fn at(time: Option<tokio::time::Instant>) {
 }
 
 /// The task of a worker.
-struct Attendant<'a> {
+pub(super) struct Attendant<'a> {
     worker: Worker,
     session: u64,
-    table: &'a Rc<Table>,
+    pub(super) table: &'a Rc<Table>,
     started: Instant,
     /// The task that waits for the client's welcome.
     welcome: Option<oneshot::Sender<Result<(), Unwelcome>>>,
     /// The way for answers that take their time.
-    answers: mpsc::UnboundedSender<ToWorker>,
+    pub(super) answers: mpsc::UnboundedSender<ToWorker>,
 }
 
 impl Attendant<'_> {
@@ -161,6 +161,14 @@ impl Attendant<'_> {
                 let callee = Callee::Neighbour(server);
                 self.dial(request, Call { callee, session: called, ticket, link, secure: false });
             }
+            ToSupervisor::Socket { request, v6 } => self.make_socket(request, v6),
+            ToSupervisor::Bind { request, address } => {
+                self.bind_socket(request, descriptor, &address)
+            }
+            ToSupervisor::Connect { request, address } => {
+                self.connect_socket(request, descriptor, address)
+            }
+            ToSupervisor::Interface { request } => self.name_interface(request),
             ToSupervisor::Orphan | ToSupervisor::Kept { .. } | ToSupervisor::Told => {
                 tracing::error!(session = %Number(session), "a worker says that its supervisor has gone");
             }
@@ -193,7 +201,7 @@ impl Attendant<'_> {
     }
 
     /// Answers a request.
-    fn reply(&self, request: u64, found: Option<(&[u8], Option<BorrowedFd<'_>>)>) {
+    pub(super) fn reply(&self, request: u64, found: Option<(&[u8], Option<BorrowedFd<'_>>)>) {
         let (payload, descriptor) =
             found.map_or((None, None), |(payload, fd)| (Some(payload.to_vec()), fd));
         if let Err(error) = self.worker.send(&ToWorker::Answer { request, payload }, descriptor) {
@@ -236,7 +244,7 @@ impl Attendant<'_> {
         let (session, table, answers) = (self.session, Rc::clone(self.table), self.answers.clone());
         tokio::task::spawn_local(async move {
             let answer = |payload| ToWorker::Answer { request, payload: Some(payload) };
-            match table.dialer.dial(&call).await {
+            match table.outside.dialer.dial(&call).await {
                 Ok(connection) => {
                     // Without the session, nobody needs it.
                     if let Some(entry) = table.sessions.borrow().get(&session) {

@@ -6,6 +6,7 @@
 //! once: the system and the driver clean up better than any code here could.
 
 mod arrival;
+mod brokered;
 mod bulk;
 mod connection;
 mod dispatch;

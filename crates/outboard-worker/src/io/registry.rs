@@ -15,7 +15,7 @@ use outboard_wire::handshake::Local;
 use parking_lot::{Mutex, MutexGuard};
 
 /// How long the supervisor may take to answer: it does nothing that waits.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long it may take to make room: other sessions may have to move theirs.
 const ROOM_PATIENCE: Duration = Duration::from_secs(600);
@@ -59,10 +59,10 @@ struct Shared {
 }
 
 /// What the supervisor answered: the payload, and perhaps a descriptor.
-pub(super) type Answer = Option<(Vec<u8>, Option<OwnedFd>)>;
+pub(crate) type Answer = Option<(Vec<u8>, Option<OwnedFd>)>;
 
 impl Registry {
-    pub(super) fn new(control: Arc<OwnedFd>, lends: bool) -> Registry {
+    pub(crate) fn new(control: Arc<OwnedFd>, lends: bool) -> Registry {
         let gate = lends.then(Gate::new);
         let (requests, shared, granted) = (HashMap::new(), HashMap::new(), BTreeMap::new());
         Registry(Arc::new(Inner {
@@ -205,7 +205,7 @@ impl Registry {
     }
 
     /// The supervisor's answer to a request has come.
-    pub(super) fn answered(&self, request: u64, answer: Answer) {
+    pub(crate) fn answered(&self, request: u64, answer: Answer) {
         if let Some(request) = self.state().requests.remove(&request) {
             // The thread that asked may have given up.
             let _ = request.sender.send(answer);
@@ -254,7 +254,7 @@ impl Registry {
         Ok(())
     }
 
-    fn ask(
+    pub(super) fn ask(
         &self,
         message: impl FnOnce(u64) -> ToSupervisor,
         descriptor: Option<BorrowedFd<'_>>,

@@ -205,6 +205,10 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
                 link: 0x0a0b,
             },
         ),
+        ("socket", ToSupervisor::Socket { request: 0x0102, v6: true }),
+        ("bind", ToSupervisor::Bind { request: 0x0102, address: "a:1".into() }),
+        ("connect", ToSupervisor::Connect { request: 0x0102, address: "a:1".into() }),
+        ("interface", ToSupervisor::Interface { request: 0x0102 }),
         ("unknown", ToSupervisor::Unknown(200)),
     ]
 }
@@ -224,6 +228,16 @@ fn payloads() -> String {
         payload("SharedPhysical", &physical),
         payload("SharedPool", &SharedPool { device: 0x0102 }),
         payload("SharedPooled", &SharedPooled { data: handle, bytes: 0x0102 }),
+        payload(
+            "Interface",
+            &Interface {
+                name: "a".into(),
+                flags: 0x0102,
+                address: "b".into(),
+                prefix: 3,
+                scope: 0x0405,
+            },
+        ),
     ]
     .concat()
 }

@@ -1,0 +1,25 @@
+//! The network beyond this server's clients: a worker's sandbox has none.
+
+use outboard_wire::handshake::Local;
+
+use super::collectives::Sockets;
+use super::config::Config;
+use super::dial::Dialer;
+
+/// What the supervisor does there for workers.
+pub(crate) struct Outside {
+    /// Connections for links to other servers.
+    pub(crate) dialer: Dialer,
+    /// Sockets for collectives.
+    pub(crate) sockets: Sockets,
+}
+
+impl Outside {
+    /// As it is set, of a server whose own Unix socket is there.
+    pub(crate) fn new(config: &Config, own: Option<Local>) -> Outside {
+        Outside {
+            dialer: Dialer::new(config.peers.clone(), own),
+            sockets: Sockets::new(&config.collectives, &config.peers, &config.listen),
+        }
+    }
+}

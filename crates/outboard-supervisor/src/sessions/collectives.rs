@@ -1,0 +1,53 @@
+//! What a worker's NCCL asks of the network, and the answers.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use outboard_control::messages::ToWorker;
+use outboard_wire::{Encode, Writer};
+use rustix::io::Errno;
+
+use super::attend::Attendant;
+
+/// An outcome as answers say it.
+fn number(outcome: Result<(), Errno>) -> Vec<u8> {
+    let errno = outcome.err().map_or(0, Errno::raw_os_error);
+    errno.to_le_bytes().to_vec()
+}
+
+impl Attendant<'_> {
+    pub(super) fn make_socket(&self, request: u64, v6: bool) {
+        match self.table.outside.sockets.make(v6) {
+            Ok(socket) => self.reply(request, Some((&[], Some(socket.as_fd())))),
+            Err(errno) => self.reply(request, Some((&number(Err(errno)), None))),
+        }
+    }
+
+    pub(super) fn bind_socket(&self, request: u64, socket: Option<OwnedFd>, address: &str) {
+        let socket = socket.ok_or(Errno::BADF);
+        let outcome =
+            socket.and_then(|socket| self.table.outside.sockets.bind(socket.as_fd(), address));
+        self.reply(request, Some((&number(outcome), None)));
+    }
+
+    pub(super) fn connect_socket(&self, request: u64, socket: Option<OwnedFd>, address: String) {
+        let (table, answers) = (Rc::clone(self.table), self.answers.clone());
+        tokio::task::spawn_local(async move {
+            let outcome = match socket {
+                Some(socket) => table.outside.sockets.connect(socket, &address).await,
+                None => Err(Errno::BADF),
+            };
+            // The worker may have ended meanwhile.
+            let _ = answers.send(ToWorker::Answer { request, payload: Some(number(outcome)) });
+        });
+    }
+
+    pub(super) fn name_interface(&self, request: u64) {
+        let found = self.table.outside.sockets.interface().ok().map(|interface| {
+            let mut writer = Writer::new();
+            interface.encode(&mut writer);
+            writer.into_vec()
+        });
+        self.reply(request, found.as_deref().map(|bytes| (bytes, None)));
+    }
+}
