@@ -192,6 +192,7 @@ pub(crate) fn work(
     let sandbox =
         sandbox(mode, [Some(driver), beside.nvml, beside.nccl], images.map(|(folder, _)| folder))
             .of_user(user);
+    let sandbox = if beside.nccl.is_some() { sandbox.making_collectives() } else { sandbox };
     let setup = match images {
         Some((folder, limit)) => setup.with_image_cache(folder, limit),
         None => setup,

@@ -1,6 +1,7 @@
 //! `outboard serve` and the worker processes it starts.
 
 pub(crate) mod auth;
+mod collectives;
 mod compute_cache;
 mod confinement;
 mod observe;
@@ -40,9 +41,6 @@ pub(crate) struct Args {
     /// or the loader's libnvidia-ml.so.1.
     #[arg(long, value_name = "PATH")]
     nvml: Option<PathBuf>,
-    /// The NCCL library that makes collectives; without it there are none.
-    #[arg(long, value_name = "PATH")]
-    nccl: Option<PathBuf>,
     /// The address to listen at, ADDRESS[:PORT]. Port 0 takes a free one, which the log names;
     /// `none` leaves the Unix socket alone, for clients on this machine.
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDR")]
@@ -98,6 +96,8 @@ pub(crate) struct Args {
     pool: pool::Args,
     #[command(flatten)]
     peers: peers::Args,
+    #[command(flatten)]
+    collectives: collectives::Args,
     #[command(flatten)]
     resume: resume::Args,
     /// This server is a program's own: it ends once its standard input does, and removes the folder
@@ -194,7 +194,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     if let Some(nvml) = args.nvml {
         arguments.extend([OsString::from("--nvml"), nvml.into()]);
     }
-    if let Some(nccl) = args.nccl {
+    if let Some(nccl) = args.collectives.library()? {
         arguments.extend([OsString::from("--nccl"), nccl.into()]);
     }
     let images = match &args.image_cache {
@@ -234,6 +234,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.compute_cache.apply(&mut config, &confinement);
     args.resume.apply(&mut config);
     args.peers.apply(&mut config);
+    args.collectives.apply(&mut config);
     if args.standing.only_checks() {
         crate::driver::is_there(&driver)?;
         return outboard_supervisor::could_serve(&config)

@@ -52,6 +52,7 @@ macro_rules! for_each_code {
             OB0306 ImageCacheUnusable "the server cannot keep images";
             OB0307 WorkerUser "workers cannot run as the named user";
             OB0308 CgroupUnusable "the server cannot give workers the requested control groups";
+            OB0309 NoNccl "there is no NCCL where packages put it";
 
             // 04: who one is
             OB0401 NotAuthenticated "the server does not accept the client's credentials";

@@ -18,6 +18,9 @@ use outboard_wire::{ContextId, ObjectId};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use crate::io::Registry;
+use crate::nccl::give_sockets;
+
 pub(crate) use comm::Comm;
 pub(crate) use group::run;
 pub(crate) use step::{Prepared, Step};
@@ -49,14 +52,24 @@ impl Failure {
 pub(crate) struct Library {
     path: Option<PathBuf>,
     loaded: OnceLock<Result<Nccl, String>>,
+    /// The way to whoever has sockets for it.
+    registry: OnceLock<Registry>,
 }
 
 impl Library {
+    /// It gets its sockets from this session's supervisor once it is loaded.
+    pub(crate) fn has_sockets_from(&self, registry: &Registry) {
+        self.registry.get_or_init(|| registry.clone());
+    }
+
     /// The library, or why there is none.
     pub(crate) fn get(&self) -> Result<&Nccl, Failure> {
         let loaded = self.loaded.get_or_init(|| match &self.path {
             // SAFETY: the server's administrator says that it is NCCL.
-            Some(path) => unsafe { Nccl::load(path) },
+            Some(path) => unsafe { Nccl::load(path) }.and_then(|nccl| {
+                self.registry.get().map_or(Ok(()), |registry| give_sockets(path, registry))?;
+                Ok(nccl)
+            }),
             None => Err(NONE.to_owned()),
         });
         loaded.as_ref().map_err(|sentence| Failure::new(result::SYSTEM_ERROR, sentence.clone()))
@@ -81,7 +94,11 @@ pub(crate) struct Collectives {
 impl Collectives {
     pub(crate) fn new(library: Option<PathBuf>) -> Collectives {
         Collectives {
-            library: Arc::new(Library { path: library, loaded: OnceLock::new() }),
+            library: Arc::new(Library {
+                path: library,
+                loaded: OnceLock::new(),
+                registry: OnceLock::new(),
+            }),
             comms: Comms::default(),
             watch: Watch::default(),
         }

@@ -12,7 +12,7 @@ use outboard_wire::{ContextId, DevicePtr, ObjectId};
 use super::Handle;
 use crate::answer::{Answer, Outcome};
 use crate::bounds::Kind;
-use crate::collectives::{Collectives, Comm, Failure, Prepared, Step, result, run, tell};
+use crate::collectives::{Collectives, Comm, Failure, Library, Prepared, Step, result, run, tell};
 use crate::generated::dispatch::CollectivesCommands;
 use crate::worker::Worker;
 
@@ -24,7 +24,7 @@ const OPS: u32 = 5;
 
 impl CollectivesCommands for Worker {
     fn collectives_release(&mut self, _: CollectivesRelease, answer: Answer<CollectivesRelease>) {
-        let library = Arc::clone(&self.collectives.library);
+        let library = self.nccl();
         self.on_free_helper(
             answer,
             move |_| Ok(library.get().map(|nccl| nccl.release())),
@@ -39,7 +39,7 @@ impl CollectivesCommands for Worker {
     }
 
     fn collectives_id(&mut self, _: CollectivesId, answer: Answer<CollectivesId>) {
-        let library = Arc::clone(&self.collectives.library);
+        let library = self.nccl();
         let make = move |_: &_| {
             Ok(library.get().and_then(|nccl| {
                 let mut id = Id([0; ID_BYTES]);
@@ -68,7 +68,7 @@ impl CollectivesCommands for Worker {
             let Collectives { library, comms, watch } = &self.collectives;
             watch.begin(library, comms, replier);
         }
-        let library = Arc::clone(&self.collectives.library);
+        let library = self.nccl();
         let work = move |table: &_| {
             let outcome = library.get().and_then(|nccl| run(nccl, table, &group));
             if outcome.is_err() {
@@ -90,7 +90,7 @@ impl CollectivesCommands for Worker {
     fn collectives_posted(&mut self, m: CollectivesPosted) -> Outcome {
         let names: Vec<ObjectId> = m.calls.iter().map(CommCall::comm).collect();
         let outcome = self.prepare(m.calls).and_then(|group| {
-            let library = Arc::clone(&self.collectives.library);
+            let library = self.nccl();
             let nccl = library.get()?;
             let done = run(nccl, self.table, &group);
             self.contexts.lose_current();
@@ -122,6 +122,14 @@ fn cuda(error: CUresult) -> Failure {
 }
 
 impl Worker {
+    /// The session's NCCL, which may open connections.
+    fn nccl(&self) -> Arc<Library> {
+        if let Some(registry) = self.client.registry() {
+            self.collectives.library.has_sockets_from(registry);
+        }
+        Arc::clone(&self.collectives.library)
+    }
+
     /// Looks up what the calls name.
     fn prepare(&mut self, calls: Vec<CommCall>) -> Result<Prepared, Failure> {
         let here = self.contexts.here();

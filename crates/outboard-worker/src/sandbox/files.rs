@@ -41,6 +41,19 @@ const READ: &[&str] = &[
 /// Devices, and shared memory between workers of one GPU, by which drivers share allocations.
 const WRITE: &[&str] = &["/dev/full", "/dev/null", "/dev/zero", "/dev/shm", "/dev/nvidia-caps"];
 
+/// What NCCL reads beside that:
+pub(super) const NCCL_READ: &[&str] = &[
+    // the administrator's settings, which it takes before variables,
+    "/etc/nccl.conf",
+    // and which of its libraries drives which adapter of InfiniBand.
+    "/etc/libibverbs.d",
+];
+
+/// Adapters of InfiniBand, by which NCCL connects servers without the network's sockets. (`/sys`,
+/// where it finds out what lies near what, and `/dev/shm`, by which workers of a machine reach each
+/// other, are every driver's.)
+pub(super) const NCCL_WRITE: &[&str] = &["/dev/infiniband"];
+
 /// The file by which a process names its threads, as NVIDIA's driver does while it starts.
 const NAMES: &str = "/proc/self/task";
 
@@ -63,6 +76,18 @@ pub(super) fn confine(reads: &[PathBuf], writes: &[PathBuf]) -> Result<(), Strin
         }
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Whether the system confines sockets that a process has been handed: from Linux 6.7 on. `Err`
+/// says that it does not.
+pub(super) fn confines_sockets() -> Result<(), String> {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let handled = ruleset.handle_access(AccessNet::from_all(ABI::V4));
+    handled.and_then(Ruleset::create).map(drop).map_err(|_| {
+        "its Landlock has no rules for the network: a worker could connect the sockets that the \
+         server makes for it elsewhere than the server does"
+            .to_owned()
+    })
 }
 
 fn rules(reads: &[PathBuf], writes: &[PathBuf]) -> Result<RulesetStatus, RulesetError> {

@@ -84,6 +84,7 @@ enum Layer {
     User,
     Privileges,
     Files,
+    Network,
     Calls,
 }
 
@@ -93,6 +94,7 @@ impl fmt::Display for Layer {
             Layer::User => "the workers' own user",
             Layer::Privileges => "privileges and limits",
             Layer::Files => "files and network (Landlock)",
+            Layer::Network => "the network, for sockets of collectives (Landlock)",
             Layer::Calls => "system calls (seccomp)",
         })
     }
@@ -106,6 +108,8 @@ pub struct Sandbox {
     reads: Vec<PathBuf>,
     /// Folders that are written to.
     writes: Vec<PathBuf>,
+    /// Whether the process is handed sockets of the network.
+    connects: bool,
     /// The user of the process, if another one than its parent's.
     user: Option<User>,
 }
@@ -114,7 +118,15 @@ impl Sandbox {
     /// A sandbox whose process reads `reads` (files, or folders with all they hold), and keeps
     /// files in `writes`.
     pub fn new(mode: Mode, reads: Vec<PathBuf>, writes: Vec<PathBuf>) -> Sandbox {
-        Sandbox { mode, reads, writes, user: None }
+        Sandbox { mode, reads, writes, connects: false, user: None }
+    }
+
+    /// The process makes collectives: it needs what NCCL needs beside a driver.
+    #[must_use]
+    pub fn making_collectives(mut self) -> Sandbox {
+        self.reads.extend(files::NCCL_READ.iter().map(PathBuf::from));
+        self.writes.extend(files::NCCL_WRITE.iter().map(PathBuf::from));
+        Sandbox { connects: true, ..self }
     }
 
     /// The process becomes this user's, whatever the mode.
@@ -140,7 +152,12 @@ impl Sandbox {
             return Ok(());
         }
         self.take(Layer::Privileges, privileges().map_err(|error| error.to_string()))?;
-        self.take(Layer::Files, files::confine(&self.reads, &self.writes))
+        self.take(Layer::Files, files::confine(&self.reads, &self.writes))?;
+        if !self.connects {
+            // It cannot have a socket.
+            return Ok(());
+        }
+        self.take(Layer::Network, files::confines_sockets())
     }
 
     /// The second step, for all threads.
