@@ -226,6 +226,12 @@ impl Link {
         self.shared.call_then(op, ctx, counted(encode), Box::new(then))
     }
 
+    /// A thread of the program waits for a command that was sent by
+    /// [`call_then`](Self::call_then): the statistics count it.
+    pub(crate) fn count_call(&self) {
+        self.shared.counters.calls.add(1);
+    }
+
     /// As [`call`](Self::call), for a command that returns one string of bytes. If it has as many
     /// as that memory, they may [land](Reply::landed) there, and are copied only once. If they do
     /// not, or the call fails, some of them may be there.

@@ -33,6 +33,7 @@ impl Remote {
         then: CollectivesDone,
     ) -> Result<()> {
         let session = self.session()?;
+        session.link().count_call();
         let of_session = Arc::clone(session);
         let then = move |reply: std::result::Result<Reply, LinkError>| {
             then(reply.map_err(CUresult::from).and_then(|reply| {

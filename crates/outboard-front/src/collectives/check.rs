@@ -48,23 +48,21 @@ pub(crate) fn stream<B: Backend>(
 
 /// Checks a collective, but for its stream and what it is called by.
 pub(crate) fn collective(front: &'static Front, comm: &Comm, call: &Collective) -> Outcome<()> {
-    let name = call.function.name();
     let element = element(call.datatype)?;
     if call.function.reduces() && call.op > MOST_OPS {
-        return Err(Failure::argument(format!("{name}: {} is no ncclRedOp_t", call.op)));
+        return Err(Failure::argument(format!("{} is no ncclRedOp_t", call.op)));
     }
     let (own, ranks) = comm.members();
     if call.function.names_rank() && !(0..ranks).contains(&call.rank) {
         return Err(Failure::argument(format!(
-            "{name}: rank {} is none of the communicator's {ranks}",
+            "rank {} is none of the communicator's {ranks}",
             call.rank
         )));
     }
     let bytes = call.bytes(own, ranks, element);
-    let (sent, received) =
-        bytes.ok_or_else(|| Failure::argument(format!("{name}: the count is too large")))?;
+    let (sent, received) = bytes.ok_or_else(|| Failure::argument("the count is too large"))?;
     for (address, bytes) in [(call.send, sent), (call.recv, received)] {
-        device_memory(front, comm, name, address, bytes)?;
+        device_memory(front, comm, address, bytes)?;
     }
     Ok(())
 }
@@ -73,7 +71,6 @@ pub(crate) fn collective(front: &'static Front, comm: &Comm, call: &Collective) 
 pub(crate) fn device_memory(
     front: &'static Front,
     comm: &Comm,
-    name: &str,
     address: DevicePtr,
     bytes: u64,
 ) -> Outcome<()> {
@@ -84,15 +81,15 @@ pub(crate) fn device_memory(
     match found {
         Ok(of) if of.server == comm.ctx.server() && !of.kind.is_host() => Ok(()),
         Ok(of) if of.kind.is_host() => Err(Failure::argument(format!(
-            "{name}: {:#x} is host memory; collectives work on device memory",
+            "{:#x} is host memory; collectives work on device memory",
             address.0
         ))),
         Ok(_) => Err(Failure::argument(format!(
-            "{name}: {:#x} is memory of a device of another server than the communicator's",
+            "{:#x} is memory of a device of another server than the communicator's",
             address.0
         ))),
         Err(_) => Err(Failure::argument(format!(
-            "{name}: there are no {bytes} bytes of device memory at {:#x}",
+            "there are no {bytes} bytes of device memory at {:#x}",
             address.0
         ))),
     }

@@ -249,12 +249,19 @@ impl Worker {
         Kind::Communicator.room(comms.len()).map_err(cuda)?;
         let comm = Arc::new(Comm::new(name, ctx, context));
         comms.insert(name, Arc::clone(&comm));
+        if let Some(registry) = self.client.registry() {
+            registry.has_communicators(true);
+        }
         Ok(comm)
     }
 
     /// A communicator that nobody may name any more.
     fn end_comm(&self, name: ObjectId) -> Result<Arc<Comm>, Failure> {
-        let ended = self.collectives.comms.lock().remove(&name);
+        let mut comms = self.collectives.comms.lock();
+        let ended = comms.remove(&name);
+        if let Some(registry) = self.client.registry() {
+            registry.has_communicators(!comms.is_empty());
+        }
         ended.ok_or_else(|| invalid("the communicator is no more"))
     }
 }

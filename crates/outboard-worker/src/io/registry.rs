@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ struct Inner {
     state: Mutex<RegistryState>,
     /// Where commands wait while the driver is suspended, if it can be.
     gate: Option<Gate>,
+    /// Whether the session has what the driver cannot suspend.
+    stays: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -68,6 +71,7 @@ impl Registry {
         Registry(Arc::new(Inner {
             state: Mutex::new(RegistryState { control, last: 0, requests, shared, granted }),
             gate,
+            stays: AtomicBool::new(false),
         }))
     }
 
@@ -188,9 +192,21 @@ impl Registry {
         self.0.gate.as_ref()
     }
 
+    /// Whether the session has communicators: other ranks wait for it, and NCCL's memory is mapped
+    /// by them.
+    pub(crate) fn has_communicators(&self, any: bool) {
+        self.0.stays.store(any, Ordering::Release);
+    }
+
     /// The supervisor wants the driver suspended: says whether it can be.
     pub(super) fn suspend(&self) {
-        let quiet = self.gate().is_some_and(Gate::close);
+        let stays = self.0.stays.load(Ordering::Acquire);
+        if stays {
+            tracing::info!(
+                "the session is not suspended: it has communicators of NCCL, whose other ranks would wait for it"
+            );
+        }
+        let quiet = !stays && self.gate().is_some_and(Gate::close);
         self.send(&ToSupervisor::Quiet { quiet });
     }
 
@@ -356,6 +372,20 @@ mod tests {
         // Later messages go to the new one.
         registry.unshare(2).unwrap();
         assert_eq!(messages_to(&second), [(ToSupervisor::Unshare { token: 2 }, false)]);
+    }
+
+    #[test]
+    fn a_session_with_communicators_is_not_suspended() {
+        let (supervisor, ours) = messages::pair().unwrap();
+        let registry = Registry::new(Arc::new(ours), true);
+        registry.gate().unwrap().leave();
+        registry.has_communicators(true);
+        registry.suspend();
+        registry.has_communicators(false);
+        registry.suspend();
+        let answers = messages_to(&supervisor).into_iter().map(|(message, _)| message);
+        assert!(answers.eq([false, true].map(|quiet| ToSupervisor::Quiet { quiet })));
+        assert!(registry.gate().unwrap().is_closed());
     }
 
     #[test]

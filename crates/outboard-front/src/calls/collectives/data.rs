@@ -125,7 +125,7 @@ pub unsafe fn ncclRedOpCreatePreMulSum<B: Backend>(
             }
             ON_DEVICE => {
                 let address = DevicePtr(scalar as u64);
-                check::device_memory(process, &comm, "the scalar", address, bytes)?;
+                check::device_memory(process, &comm, address, bytes)?;
                 (Vec::new(), address)
             }
             other => {

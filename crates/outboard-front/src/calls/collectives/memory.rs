@@ -50,7 +50,7 @@ pub unsafe fn ncclCommRegister<B: Backend>(
                 "the buffer is empty, or there is no place for a handle",
             ));
         }
-        check::device_memory(process, &comm, "the buffer", address, bytes as u64)?;
+        check::device_memory(process, &comm, address, bytes as u64)?;
         let call = CommCall::Register { comm: comm.id(), address, bytes: bytes as u64 };
         let made = alone(process, &comm, call)?;
         comm.shapes.buffers_changed();
@@ -89,7 +89,7 @@ pub unsafe fn ncclCommWindowRegister<B: Backend>(
                 "the buffer is empty, or there is no place for a window",
             ));
         }
-        check::device_memory(process, &comm, "the buffer", address, bytes as u64)?;
+        check::device_memory(process, &comm, address, bytes as u64)?;
         let bytes = bytes as u64;
         let call = CommCall::RegisterWindow { comm: comm.id(), address, bytes, flags };
         // SAFETY: the program's out parameter, not null.
