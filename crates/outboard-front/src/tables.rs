@@ -215,11 +215,15 @@ fn sized<const TABLE: u16>(slots: usize, functions: &[(usize, *const ())]) -> Bo
 fn collectives<L: Library>() -> Box<[usize]> {
     use crate::generated::collectives::{MARK, functions};
     let functions = functions::<L>().map(|function| function as usize);
-    let size = (functions.len() + 3) * size_of::<usize>();
-    [size, MARK, refuse_collective::<L> as *const () as usize]
-        .into_iter()
-        .chain(functions)
-        .collect()
+    let refuse = refuse_collective::<L> as *const () as usize;
+    let beginning = [0, MARK, refuse, offers_collectives::<L> as *const () as usize];
+    let mut table: Box<[usize]> = beginning.into_iter().chain(functions).collect();
+    table[0] = size_of_val(&*table);
+    table
+}
+
+unsafe extern "C" fn offers_collectives<L: Library>() -> u32 {
+    crate::calls::collectives::are_offered(L::process()).into()
 }
 
 unsafe extern "C" fn refuse_collective<L: Library>(

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn ncclAllGather(
 ) -> u32 {
     type Function =
         unsafe extern "C" fn(*const c_void, *mut c_void, usize, u32, *mut c_void, CUstream) -> u32;
-    let Some(function) = table::function(0) else { return crate::table::MISSING };
+    let Some(function) = table::function(0, c"ncclAllGather") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn ncclAllReduce(
         *mut c_void,
         CUstream,
     ) -> u32;
-    let Some(function) = table::function(1) else { return crate::table::MISSING };
+    let Some(function) = table::function(1, c"ncclAllReduce") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn ncclAlltoAll(
 ) -> u32 {
     type Function =
         unsafe extern "C" fn(*const c_void, *mut c_void, usize, u32, *mut c_void, CUstream) -> u32;
-    let Some(function) = table::function(2) else { return crate::table::MISSING };
+    let Some(function) = table::function(2, c"ncclAlltoAll") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn ncclBcast(
 ) -> u32 {
     type Function =
         unsafe extern "C" fn(*mut c_void, usize, u32, c_int, *mut c_void, CUstream) -> u32;
-    let Some(function) = table::function(3) else { return crate::table::MISSING };
+    let Some(function) = table::function(3, c"ncclBcast") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn ncclBroadcast(
         *mut c_void,
         CUstream,
     ) -> u32;
-    let Some(function) = table::function(4) else { return crate::table::MISSING };
+    let Some(function) = table::function(4, c"ncclBroadcast") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -270,7 +270,7 @@ pub extern "C" fn pncclBroadcastConfig() -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommAbort(comm: *mut c_void) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void) -> u32;
-    let Some(function) = table::function(5) else { return crate::table::MISSING };
+    let Some(function) = table::function(5, c"ncclCommAbort") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm) }
 }
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn pncclCommAbort(comm: *mut c_void) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommCount(comm: *mut c_void, count: *mut c_int) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void, *mut c_int) -> u32;
-    let Some(function) = table::function(6) else { return crate::table::MISSING };
+    let Some(function) = table::function(6, c"ncclCommCount") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm, count) }
 }
@@ -302,7 +302,9 @@ pub unsafe extern "C" fn pncclCommCount(comm: *mut c_void, count: *mut c_int) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommCuDevice(comm: *mut c_void, device: *mut c_int) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void, *mut c_int) -> u32;
-    let Some(function) = table::function(7) else { return crate::table::MISSING };
+    let Some(function) = table::function(7, c"ncclCommCuDevice") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm, device) }
 }
@@ -318,7 +320,9 @@ pub unsafe extern "C" fn pncclCommCuDevice(comm: *mut c_void, device: *mut c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommDeregister(comm: *mut c_void, handle: *mut c_void) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void, *mut c_void) -> u32;
-    let Some(function) = table::function(8) else { return crate::table::MISSING };
+    let Some(function) = table::function(8, c"ncclCommDeregister") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm, handle) }
 }
@@ -334,7 +338,9 @@ pub unsafe extern "C" fn pncclCommDeregister(comm: *mut c_void, handle: *mut c_v
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommDestroy(comm: *mut c_void) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void) -> u32;
-    let Some(function) = table::function(9) else { return crate::table::MISSING };
+    let Some(function) = table::function(9, c"ncclCommDestroy") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm) }
 }
@@ -350,7 +356,9 @@ pub unsafe extern "C" fn pncclCommDestroy(comm: *mut c_void) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommFinalize(comm: *mut c_void) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void) -> u32;
-    let Some(function) = table::function(10) else { return crate::table::MISSING };
+    let Some(function) = table::function(10, c"ncclCommFinalize") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm) }
 }
@@ -366,7 +374,9 @@ pub unsafe extern "C" fn pncclCommFinalize(comm: *mut c_void) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommGetAsyncError(comm: *mut c_void, async_error: *mut u32) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void, *mut u32) -> u32;
-    let Some(function) = table::function(11) else { return crate::table::MISSING };
+    let Some(function) = table::function(11, c"ncclCommGetAsyncError") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm, async_error) }
 }
@@ -410,7 +420,9 @@ pub unsafe extern "C" fn ncclCommInitAll(
     devlist: *const c_int,
 ) -> u32 {
     type Function = unsafe extern "C" fn(*mut *mut c_void, c_int, *const c_int) -> u32;
-    let Some(function) = table::function(12) else { return crate::table::MISSING };
+    let Some(function) = table::function(12, c"ncclCommInitAll") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm, ndev, devlist) }
 }
@@ -435,7 +447,9 @@ pub unsafe extern "C" fn ncclCommInitRank(
     rank: c_int,
 ) -> u32 {
     type Function = unsafe extern "C" fn(*mut *mut c_void, c_int, Id, c_int) -> u32;
-    let Some(function) = table::function(13) else { return crate::table::MISSING };
+    let Some(function) = table::function(13, c"ncclCommInitRank") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(comm, nranks, comm_id, rank)
@@ -464,7 +478,9 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     config: *mut c_void,
 ) -> u32 {
     type Function = unsafe extern "C" fn(*mut *mut c_void, c_int, Id, c_int, *mut c_void) -> u32;
-    let Some(function) = table::function(14) else { return crate::table::MISSING };
+    let Some(function) = table::function(14, c"ncclCommInitRankConfig") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -498,7 +514,9 @@ pub unsafe extern "C" fn ncclCommInitRankScalable(
 ) -> u32 {
     type Function =
         unsafe extern "C" fn(*mut *mut c_void, c_int, c_int, c_int, *mut Id, *mut c_void) -> u32;
-    let Some(function) = table::function(15) else { return crate::table::MISSING };
+    let Some(function) = table::function(15, c"ncclCommInitRankScalable") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -554,7 +572,9 @@ pub unsafe extern "C" fn ncclCommRegister(
     handle: *mut *mut c_void,
 ) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, *mut *mut c_void) -> u32;
-    let Some(function) = table::function(16) else { return crate::table::MISSING };
+    let Some(function) = table::function(16, c"ncclCommRegister") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm, buff, size, handle) }
 }
@@ -616,7 +636,9 @@ pub unsafe extern "C" fn ncclCommShrink(
         *mut c_void,
         c_int,
     ) -> u32;
-    let Some(function) = table::function(17) else { return crate::table::MISSING };
+    let Some(function) = table::function(17, c"ncclCommShrink") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -657,7 +679,9 @@ pub unsafe extern "C" fn ncclCommSplit(
 ) -> u32 {
     type Function =
         unsafe extern "C" fn(*mut c_void, c_int, c_int, *mut *mut c_void, *mut c_void) -> u32;
-    let Some(function) = table::function(18) else { return crate::table::MISSING };
+    let Some(function) = table::function(18, c"ncclCommSplit") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(comm, color, key, newcomm, config)
@@ -696,7 +720,9 @@ pub extern "C" fn pncclCommSuspend() -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommUserRank(comm: *mut c_void, rank: *mut c_int) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void, *mut c_int) -> u32;
-    let Some(function) = table::function(19) else { return crate::table::MISSING };
+    let Some(function) = table::function(19, c"ncclCommUserRank") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm, rank) }
 }
@@ -712,7 +738,9 @@ pub unsafe extern "C" fn pncclCommUserRank(comm: *mut c_void, rank: *mut c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommWindowDeregister(comm: *mut c_void, win: *mut c_void) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void, *mut c_void) -> u32;
-    let Some(function) = table::function(20) else { return crate::table::MISSING };
+    let Some(function) = table::function(20, c"ncclCommWindowDeregister") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm, win) }
 }
@@ -735,7 +763,9 @@ pub unsafe extern "C" fn ncclCommWindowRegister(
 ) -> u32 {
     type Function =
         unsafe extern "C" fn(*mut c_void, *mut c_void, usize, *mut *mut c_void, c_int) -> u32;
-    let Some(function) = table::function(21) else { return crate::table::MISSING };
+    let Some(function) = table::function(21, c"ncclCommWindowRegister") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(comm, buff, size, win, win_flags)
@@ -799,7 +829,7 @@ pub unsafe extern "C" fn ncclGather(
         *mut c_void,
         CUstream,
     ) -> u32;
-    let Some(function) = table::function(22) else { return crate::table::MISSING };
+    let Some(function) = table::function(22, c"ncclGather") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -854,7 +884,9 @@ pub extern "C" fn pncclGetCftDeviceLeInfo() -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetErrorString(result: u32) -> *const c_char {
     type Function = unsafe extern "C" fn(u32) -> *const c_char;
-    let Some(function) = table::function(23) else { return crate::table::NO_DRIVER.as_ptr() };
+    let Some(function) = table::function(23, c"ncclGetErrorString") else {
+        return crate::table::NO_DRIVER.as_ptr();
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(result) }
 }
@@ -870,7 +902,9 @@ pub unsafe extern "C" fn pncclGetErrorString(result: u32) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetLastError(comm: *mut c_void) -> *const c_char {
     type Function = unsafe extern "C" fn(*mut c_void) -> *const c_char;
-    let Some(function) = table::function(24) else { return crate::table::NO_DRIVER.as_ptr() };
+    let Some(function) = table::function(24, c"ncclGetLastError") else {
+        return crate::table::NO_DRIVER.as_ptr();
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(comm) }
 }
@@ -958,7 +992,9 @@ pub extern "C" fn pncclGetPeerDevicePointer() -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetUniqueId(unique_id: *mut Id) -> u32 {
     type Function = unsafe extern "C" fn(*mut Id) -> u32;
-    let Some(function) = table::function(25) else { return crate::table::MISSING };
+    let Some(function) = table::function(25, c"ncclGetUniqueId") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(unique_id) }
 }
@@ -974,7 +1010,9 @@ pub unsafe extern "C" fn pncclGetUniqueId(unique_id: *mut Id) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_int) -> u32;
-    let Some(function) = table::function(26) else { return crate::table::MISSING };
+    let Some(function) = table::function(26, c"ncclGetVersion") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(version) }
 }
@@ -1026,7 +1064,7 @@ pub extern "C" fn pncclGinOutboxCreateRequirement() -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGroupEnd() -> u32 {
     type Function = unsafe extern "C" fn() -> u32;
-    let Some(function) = table::function(27) else { return crate::table::MISSING };
+    let Some(function) = table::function(27, c"ncclGroupEnd") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)() }
 }
@@ -1042,7 +1080,9 @@ pub unsafe extern "C" fn pncclGroupEnd() -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGroupSimulateEnd(sim_info: *mut c_void) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void) -> u32;
-    let Some(function) = table::function(28) else { return crate::table::MISSING };
+    let Some(function) = table::function(28, c"ncclGroupSimulateEnd") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(sim_info) }
 }
@@ -1058,7 +1098,9 @@ pub unsafe extern "C" fn pncclGroupSimulateEnd(sim_info: *mut c_void) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGroupStart() -> u32 {
     type Function = unsafe extern "C" fn() -> u32;
-    let Some(function) = table::function(29) else { return crate::table::MISSING };
+    let Some(function) = table::function(29, c"ncclGroupStart") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)() }
 }
@@ -1111,7 +1153,7 @@ pub extern "C" fn pncclLsaBarrierCreateRequirement() -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclMemAlloc(ptr: *mut *mut c_void, size: usize) -> u32 {
     type Function = unsafe extern "C" fn(*mut *mut c_void, usize) -> u32;
-    let Some(function) = table::function(30) else { return crate::table::MISSING };
+    let Some(function) = table::function(30, c"ncclMemAlloc") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(ptr, size) }
 }
@@ -1127,7 +1169,7 @@ pub unsafe extern "C" fn pncclMemAlloc(ptr: *mut *mut c_void, size: usize) -> u3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclMemFree(ptr: *mut c_void) -> u32 {
     type Function = unsafe extern "C" fn(*mut c_void) -> u32;
-    let Some(function) = table::function(31) else { return crate::table::MISSING };
+    let Some(function) = table::function(31, c"ncclMemFree") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(ptr) }
 }
@@ -1338,7 +1380,7 @@ pub unsafe extern "C" fn ncclRecv(
 ) -> u32 {
     type Function =
         unsafe extern "C" fn(*mut c_void, usize, u32, c_int, *mut c_void, CUstream) -> u32;
-    let Some(function) = table::function(32) else { return crate::table::MISSING };
+    let Some(function) = table::function(32, c"ncclRecv") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -1371,7 +1413,9 @@ pub unsafe extern "C" fn ncclRedOpCreatePreMulSum(
     comm: *mut c_void,
 ) -> u32 {
     type Function = unsafe extern "C" fn(*mut u32, *mut c_void, u32, u32, *mut c_void) -> u32;
-    let Some(function) = table::function(33) else { return crate::table::MISSING };
+    let Some(function) = table::function(33, c"ncclRedOpCreatePreMulSum") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -1397,7 +1441,9 @@ pub unsafe extern "C" fn pncclRedOpCreatePreMulSum(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclRedOpDestroy(op: u32, comm: *mut c_void) -> u32 {
     type Function = unsafe extern "C" fn(u32, *mut c_void) -> u32;
-    let Some(function) = table::function(34) else { return crate::table::MISSING };
+    let Some(function) = table::function(34, c"ncclRedOpDestroy") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)(op, comm) }
 }
@@ -1431,7 +1477,7 @@ pub unsafe extern "C" fn ncclReduce(
         *mut c_void,
         CUstream,
     ) -> u32;
-    let Some(function) = table::function(35) else { return crate::table::MISSING };
+    let Some(function) = table::function(35, c"ncclReduce") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -1491,7 +1537,9 @@ pub unsafe extern "C" fn ncclReduceScatter(
         *mut c_void,
         CUstream,
     ) -> u32;
-    let Some(function) = table::function(36) else { return crate::table::MISSING };
+    let Some(function) = table::function(36, c"ncclReduceScatter") else {
+        return crate::table::MISSING;
+    };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -1534,7 +1582,7 @@ pub extern "C" fn pncclReduceScatterConfig() -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclResetDebugInit() {
     type Function = unsafe extern "C" fn();
-    let Some(function) = table::function(37) else { return () };
+    let Some(function) = table::function(37, c"ncclResetDebugInit") else { return () };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)() }
 }
@@ -1582,7 +1630,7 @@ pub unsafe extern "C" fn ncclScatter(
         *mut c_void,
         CUstream,
     ) -> u32;
-    let Some(function) = table::function(38) else { return crate::table::MISSING };
+    let Some(function) = table::function(38, c"ncclScatter") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(
@@ -1633,7 +1681,7 @@ pub unsafe extern "C" fn ncclSend(
 ) -> u32 {
     type Function =
         unsafe extern "C" fn(*const c_void, usize, u32, c_int, *mut c_void, CUstream) -> u32;
-    let Some(function) = table::function(39) else { return crate::table::MISSING };
+    let Some(function) = table::function(39, c"ncclSend") else { return crate::table::MISSING };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe {
         core::mem::transmute::<*const c_void, Function>(function)(

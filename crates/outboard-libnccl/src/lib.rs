@@ -5,6 +5,7 @@
 //! does nothing.
 
 mod exports;
+mod own;
 mod table;
 
 /// Says whose library this is: a server with it in its library path must not take it for NCCL.

@@ -4,6 +4,7 @@ use core::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
 use crate::exports::{FUNCTIONS, MARK};
+use crate::own::Own;
 
 /// `ncclUniqueId`, which is passed by value.
 #[repr(C)]
@@ -20,11 +21,14 @@ pub(crate) const NO_DRIVER: &CStr = c"this libnccl.so.2 is Outboard's, but the p
 /// The name of the table, as `cuGetExportTable` takes it.
 const NAME: &[u8; 16] = b"outboard-nccl-01";
 
-/// What the table begins with: its size in bytes, which description it is of, and a function that
-/// refuses.
-const BEGINNING: usize = 3;
+/// What the table begins with: its size in bytes, which description it is of, a function that
+/// refuses, and one that says whether the server makes collectives.
+const BEGINNING: usize = 4;
+const REFUSE: usize = 2;
+const OFFERS: usize = 3;
 
 type GetExportTable = unsafe extern "C" fn(*mut *const usize, *const [u8; 16]) -> u32;
+type Offers = unsafe extern "C" fn() -> u32;
 type Refuse = unsafe extern "C" fn(*const c_char, *const c_char) -> u32;
 
 /// The table, once it has been found.
@@ -58,14 +62,27 @@ fn find() -> Option<&'static [usize]> {
     (table.len() == BEGINNING + FUNCTIONS && table.get(1) == Some(&MARK)).then_some(table)
 }
 
-/// The function of that number.
-pub(crate) fn function(index: usize) -> Option<*const c_void> {
-    Some(*table()?.get(BEGINNING + index)? as *const c_void)
+/// The function of that number and name. With servers that make no collectives, the program's own
+/// NCCL has it, if it has one.
+pub(crate) fn function(index: usize, name: &CStr) -> Option<*const c_void> {
+    static OWN: OnceLock<Option<Own>> = OnceLock::new();
+    let table = table()?;
+    let own = OWN.get_or_init(|| {
+        // SAFETY: the function that stands there.
+        let offers = unsafe {
+            core::mem::transmute::<*const c_void, Offers>(table[OFFERS] as *const c_void)()
+        };
+        if offers == 0 { Own::find() } else { None }
+    });
+    match own {
+        Some(own) => own.function(name),
+        None => Some(*table.get(BEGINNING + index)? as *const c_void),
+    }
 }
 
 /// Refuses a function by its name.
 pub(crate) fn refuse(name: &CStr, why: &CStr) -> u32 {
-    let Some(refuse) = table().and_then(|table| table.get(BEGINNING - 1)) else { return MISSING };
+    let Some(refuse) = table().and_then(|table| table.get(REFUSE)) else { return MISSING };
     // SAFETY: the function that stands there, and strings.
     unsafe {
         core::mem::transmute::<*const c_void, Refuse>(*refuse as *const c_void)(

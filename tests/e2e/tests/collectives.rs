@@ -38,7 +38,8 @@ fn ranks(how: &str, servers: &[&Server]) -> Vec<Outcome> {
 fn start(how: &str, servers: &[&Server], file: &str) -> Vec<Running> {
     let count = servers.len().to_string();
     let rank = |(rank, server): (usize, &&Server)| {
-        let program = program(how).arg(file);
+        // When its server is lost, the program waits for so long before it ends.
+        let program = program(how).arg(file).env("OUTBOARD_RECONNECT", "8");
         program.arg(&rank.to_string()).arg(&count).start_through(server)
     };
     servers.iter().enumerate().map(rank).collect()
@@ -234,14 +235,32 @@ fn a_program_that_brings_its_own_nccl_gets_ours() {
     let rpath = format!("-Wl,--disable-new-dtags,-rpath,{}", own);
     compile(&["program.c", "own/libnccl.so.2", &rpath, "-o", "program"]);
     let server = server(1);
-    let run = |wanted: &str| {
+    let run = |server: &Server, wanted: &str| {
         let mut command = outboard_e2e::command();
         command.args(["run", "--server", server.address(), "--"]).arg(folder.path("program"));
         let output = command.env("OUTBOARD_NCCL", wanted).output().expect("outboard starts");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    assert_eq!(run("on"), "0 22809\n");
-    assert_eq!(run("off"), "0 1\n");
+    assert_eq!(run(&server, "on"), "0 22809\n");
+    assert_eq!(run(&server, "off"), "0 1\n");
+    // With a server that makes no collectives it is as if ours were not there: the program's own
+    // is where the packages have it whose libraries are loaded.
+    let wheel = folder.path("nvidia/nccl/lib");
+    std::fs::create_dir_all(&wheel).expect("folders can be made");
+    std::fs::copy(format!("{own}/libnccl.so.2"), format!("{wheel}/libnccl.so.2")).expect("copied");
+    write(
+        "user.c",
+        "int ncclGetVersion(int *);\nint ask(int *to) { return ncclGetVersion(to); }\n",
+    );
+    std::fs::create_dir(folder.path("torch")).expect("a folder can be made");
+    let shared = ["-shared", "-fPIC", "-Wl,-soname,libuser.so", "user.c", "-o", "torch/libuser.so"];
+    compile(&shared);
+    let user = format!("-Wl,--disable-new-dtags,-rpath,{}", folder.path("torch"));
+    let libraries = ["-Wl,--no-as-needed", "torch/libuser.so", "own/libnccl.so.2"];
+    compile(&[&libraries[..], &["program.c", &rpath, &user, "-o", "program"]].concat());
+    let without = Server::start_with(&["--driver", "cpu"], &[]);
+    assert_eq!(run(&without, "on"), "0 1\n");
+    assert_eq!(run(&server, "on"), "0 22809\n");
 }
 
 /// What stands in the library for others: NCCL's functions and nothing else of ours.

@@ -15,6 +15,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "install",
             "using",
             "python",
+            "collectives",
             "ci",
             "configuration",
             "pool",

@@ -225,7 +225,7 @@ impl Nccl {
             let body = if f.meaning.tier == Tier::Front {
                 index += 1;
                 format!(
-                    "type Function = unsafe extern \"C\" fn({}){returned};\nlet Some(function) = table::function({}) else {{ return {} }};\n\
+                    "type Function = unsafe extern \"C\" fn({}){returned};\nlet Some(function) = table::function({}, c\"{name}\") else {{ return {} }};\n\
                      // SAFETY: the table has functions of these types; the program keeps the C function's contract.\n\
                      unsafe {{ core::mem::transmute::<*const c_void, Function>(function)({}) }}",
                     f.types(),

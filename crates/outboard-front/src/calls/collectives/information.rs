@@ -1,6 +1,7 @@
 //! What is answered without NCCL.
 
 use core::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{Comm, Text, enter, put};
 use crate::backend::Backend;
@@ -16,6 +17,13 @@ pub(super) fn current_device<B: Backend>(
     context::init(process);
     let index = context::top().map_or(0, |context| context.device);
     Ok(state::device_id(process, index)?)
+}
+
+/// Whether the server makes collectives. A server that cannot be asked has to say itself why.
+pub fn are_offered<B: Backend>(process: &'static Process<B>) -> bool {
+    let ask = || collectives::release(process, current_device(process)?);
+    let asked = catch_unwind(AssertUnwindSafe(ask));
+    !matches!(asked, Ok(Err(Failure { result: result::SYSTEM_ERROR, .. })))
 }
 
 pub unsafe fn ncclGetVersion<B: Backend>(process: &'static Process<B>, version: *mut c_int) -> u32 {
