@@ -13,6 +13,9 @@ use crate::failure::Failure;
 /// The file that packages install.
 const FILE: &str = "libnccl.so.2";
 
+/// Whether NCCL answers questions about its state.
+const RAS: &str = "NCCL_RAS_ENABLE";
+
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
@@ -71,6 +74,11 @@ impl Args {
     pub(crate) fn apply(self, config: &mut Config) {
         config.collectives.allowed = self.nccl != Choice::None;
         config.collectives.interface = self.peer_interface;
+        // The workers' NCCL has the operator's own settings. What answers `ncclras` would listen at
+        // one port of the machine, which all workers would want.
+        if config.collectives.allowed && std::env::var_os(RAS).is_none() {
+            config.worker.env.push((RAS.into(), "0".into()));
+        }
     }
 }
 
@@ -88,11 +96,11 @@ fn find(
     let environments: Vec<PathBuf> = around.chain(active).collect();
     let of_machine = ["usr", "usr/local", "usr/local/cuda", "opt/conda"];
     let of_machine: Vec<PathBuf> = of_machine.iter().map(|folder| root.join(folder)).collect();
-    let of_python = environments.iter().chain(&of_machine).flat_map(|prefix| packages(prefix));
     let of_conda = environments.iter().map(|prefix| prefix.join("lib"));
     of_conda
+        .chain(environments.iter().flat_map(|prefix| packages(prefix)))
         .chain(of_machine.iter().flat_map(|prefix| loader(prefix)))
-        .chain(of_python)
+        .chain(of_machine.iter().flat_map(|prefix| packages(prefix)))
         .map(|folder| folder.join(FILE))
         .find(|file| file.is_file())
 }

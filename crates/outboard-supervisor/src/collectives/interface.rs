@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
 
+use ipnet::IpNet;
 use outboard_control::messages::Interface;
 
 /// Addresses that documents are written with (RFC 5737, RFC 3849): the way there is the way to all
@@ -38,8 +39,17 @@ impl Home {
             return all.iter().filter(|found| found.name == *name).min_by_key(is_v6).cloned();
         }
         let mut wanted = self.addresses.iter().chain(way_out);
-        wanted.find_map(|wanted| all.iter().find(|found| ip(found) == Some(*wanted))).cloned()
+        wanted.find_map(|wanted| all.iter().find_map(|found| with(found, *wanted)))
     }
+}
+
+/// The interface with this address, if it has it. The loop has all of its network.
+fn with(interface: &Interface, wanted: IpAddr) -> Option<Interface> {
+    let own = ip(interface)?;
+    let is_loop = interface.flags & libc::IFF_LOOPBACK as u32 != 0;
+    let loops = || IpNet::new(own, interface.prefix).is_ok_and(|all| all.contains(&wanted));
+    let has_it = own == wanted || (is_loop && loops());
+    has_it.then(|| Interface { address: wanted.to_string(), ..interface.clone() })
 }
 
 fn ip(interface: &Interface) -> Option<IpAddr> {
@@ -136,7 +146,8 @@ mod tests {
     use super::*;
 
     fn interface(name: &str, address: &str) -> Interface {
-        Interface { name: name.into(), flags: 1, address: address.into(), prefix: 8, scope: 0 }
+        let flags = if name == "lo" { libc::IFF_LOOPBACK as u32 } else { 0 };
+        Interface { name: name.into(), flags, address: address.into(), prefix: 8, scope: 0 }
     }
 
     #[test]
@@ -159,6 +170,9 @@ mod tests {
         assert_eq!(chosen(None, &["10.1.0.1:1"], "0.0.0.0:1"), is("ib0", "10.1.0.1"));
         // An address that only others know it by, as behind a translator.
         assert_eq!(chosen(None, &["192.0.2.7:1"], "127.0.0.1:1"), is("lo", "127.0.0.1"));
+        // All of the loop's network is this machine; of others, only what it has itself.
+        assert_eq!(chosen(None, &[], "127.0.0.2:1"), is("lo", "127.0.0.2"));
+        assert_eq!(chosen(None, &["10.1.0.2:1"], "0.0.0.0:1"), is("eth0", "10.0.0.1"));
         assert_eq!(chosen(None, &[], "[fd00::1]:1"), is("eth0", "fd00::1"));
         assert_eq!(chosen(None, &[], "0.0.0.0:1"), is("eth0", "10.0.0.1"));
         assert_eq!(chosen(None, &[], "none"), is("eth0", "10.0.0.1"));
