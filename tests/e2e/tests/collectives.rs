@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use outboard_e2e::{Folder, Outcome, Program, Running, Server, dist, programs};
 use serde_json::Value;
 
-/// A server with so many devices that makes collectives. The stand-in opens sockets by itself.
+/// A server with so many devices that makes collectives.
 fn server_with(devices: usize, flags: &[&str], env: &[(&str, &str)]) -> Server {
     let library = programs().join("fake_nccl");
     let library = library.to_str().expect("a plain path");
-    let own = ["--driver", "cpu", "--sandbox", "off", "--nccl", library];
+    let own = ["--driver", "cpu", "--nccl", library];
     let devices = devices.to_string();
     let memory = [("OUTBOARD_CPU_DEVICES", devices.as_str()), ("OUTBOARD_CPU_MEMORY", "256M")];
     Server::start_with(&[&own[..], flags].concat(), &[&memory[..], env].concat())

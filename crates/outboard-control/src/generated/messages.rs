@@ -347,7 +347,7 @@ pub enum ToSupervisor {
         /// Where to, ADDRESS:PORT.
         address: String,
     },
-    /// Name the interface at which other servers reach this one. The answer's payload is an `Interface`; without one, there is none.
+    /// Name the interface at which other servers reach this one. The answer's payload is an `Interface`, or empty if there is none; without a payload, there are no collectives.
     Interface {
         /// The number that the answer repeats.
         request: u64,

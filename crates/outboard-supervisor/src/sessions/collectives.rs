@@ -43,11 +43,12 @@ impl Attendant<'_> {
     }
 
     pub(super) fn name_interface(&self, request: u64) {
-        let found = self.table.outside.sockets.interface().ok().map(|interface| {
-            let mut writer = Writer::new();
-            interface.encode(&mut writer);
-            writer.into_vec()
-        });
-        self.reply(request, found.as_deref().map(|bytes| (bytes, None)));
+        let mut writer = Writer::new();
+        match self.table.outside.sockets.interface() {
+            Ok(interface) => interface.encode(&mut writer),
+            Err(Errno::ACCESS) => return self.reply(request, None),
+            Err(_) => {}
+        }
+        self.reply(request, Some((writer.as_slice(), None)));
     }
 }

@@ -51,6 +51,9 @@ impl Registry {
     pub(crate) fn interface(&self) -> Result<Interface, Errno> {
         let answer = self.ask(|request| ToSupervisor::Interface { request }, None, PATIENCE);
         let (payload, _) = answer.map_err(unheard)?.ok_or(Errno::ACCESS)?;
+        if payload.is_empty() {
+            return Err(Errno::NETUNREACH);
+        }
         decode_all(&payload).map_err(|_| Errno::PROTO)
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use outboard_control::messages::{self, Interface, ToSupervisor};
 use outboard_wire::{Encode, Writer};
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -108,6 +109,8 @@ fn session() -> &'static (OwnedFd, Registry) {
 
 /// Calls the library while a supervisor answers.
 fn asked<T>(call: impl FnOnce() -> T) -> (T, String) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock();
     let (supervisor, registry) = session();
     std::thread::scope(|scope| {
         let said = scope.spawn(|| answer(registry, supervisor));
@@ -119,7 +122,8 @@ fn goes_to_the_supervisor(library: &Path) {
     // SAFETY: the library above, whose functions have these types.
     unsafe {
         let loaded = libloading::Library::new(library).unwrap();
-        give_sockets(library, &session().1).unwrap();
+        let given = asked(|| give_sockets(library, &session().1));
+        assert_eq!(given, (Ok(()), "interface".to_owned()));
         type Numbers = unsafe extern "C" fn(c_int, c_int) -> c_int;
         let made = loaded.get::<unsafe extern "C" fn() -> c_int>(b"made\0").unwrap();
         let others = loaded.get::<unsafe extern "C" fn() -> c_int>(b"others\0").unwrap();
@@ -158,6 +162,21 @@ fn what_a_library_asks_of_the_network_goes_to_the_supervisor() {
 
 #[test]
 fn a_library_that_is_not_there_or_asks_for_nothing_is_named() {
-    let nowhere = give_sockets(Path::new("/no/libnccl.so.2"), &session().1).unwrap_err();
+    let nowhere = asked(|| give_sockets(Path::new("/no/libnccl.so.2"), &session().1));
+    let nowhere = nowhere.0.unwrap_err();
     assert!(nowhere.contains("/no/libnccl.so.2") && nowhere.contains("not loaded"), "{nowhere}");
+}
+
+#[test]
+fn a_server_that_has_no_sockets_is_said_to_have_none() {
+    let (supervisor, ours) = messages::pair().unwrap();
+    let registry = Registry::new(Arc::new(ours), false);
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| match messages::receive(supervisor.as_fd()).unwrap().unwrap().0 {
+            ToSupervisor::Interface { request } => registry.answered(request, None),
+            other => panic!("{other:?}"),
+        });
+        give_sockets(Path::new("/no/libnccl.so.2"), &registry).unwrap_err()
+    });
+    assert!(said.contains("--peers none"), "{said}");
 }
