@@ -58,7 +58,7 @@ macro_rules! table {
                 ///
                 /// # Safety
                 /// The contract of the C function.
-                #[allow(non_snake_case)]
+                #[allow(non_snake_case, clippy::too_many_arguments)]
                 pub unsafe fn $name(&self, $($argument: $type),*) -> u32 {
                     // SAFETY: by the contract above.
                     self.$name.map_or(INVALID_USAGE, |function| unsafe { function($($argument),*) })

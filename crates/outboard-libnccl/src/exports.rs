@@ -1197,7 +1197,6 @@ pub extern "C" fn pncclParamBind() -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclParamDumpAll() {
     table::refuse(c"ncclParamDumpAll", c"parameters of NCCL are those of the server's process");
-    ()
 }
 
 /// `pncclParamDumpAll`.
@@ -1582,7 +1581,7 @@ pub extern "C" fn pncclReduceScatterConfig() -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclResetDebugInit() {
     type Function = unsafe extern "C" fn();
-    let Some(function) = table::function(37, c"ncclResetDebugInit") else { return () };
+    let Some(function) = table::function(37, c"ncclResetDebugInit") else { return };
     // SAFETY: the table has functions of these types; the program keeps the C function's contract.
     unsafe { core::mem::transmute::<*const c_void, Function>(function)() }
 }
@@ -1601,7 +1600,6 @@ pub extern "C" fn ncclResetDebugInitInternal() {
         c"ncclResetDebugInitInternal",
         c"parameters of NCCL are those of the server's process",
     );
-    ()
 }
 
 /// `pncclResetDebugInitInternal`.

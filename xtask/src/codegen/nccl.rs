@@ -102,7 +102,7 @@ impl Returned {
         match self {
             Returned::Result => "crate::table::MISSING",
             Returned::Text => "crate::table::NO_DRIVER.as_ptr()",
-            Returned::Nothing => "()",
+            Returned::Nothing => "",
             Returned::Number => "0",
         }
     }

@@ -264,7 +264,7 @@ fn run_and_wait<B: Backend>(process: &'static Process<B>, parts: Vec<Part>) -> O
         if part.is_known {
             outcome = outcome.and(process.backend.collectives_post(part.ctx, &part.calls()));
         } else {
-            let running = running::begin(process, part.ctx, part.calls());
+            let running = running::begin(process, part.ctx, &part.calls());
             waiting.push((part, running));
         }
     }

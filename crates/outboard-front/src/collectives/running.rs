@@ -34,13 +34,13 @@ struct Done {
 pub(super) fn begin<B: Backend>(
     process: &'static Process<B>,
     ctx: ContextId,
-    calls: Vec<CommCall>,
+    calls: &[CommCall],
 ) -> Outcome<Running> {
     let done = Arc::new(Done::default());
     let told = Arc::clone(&done);
     process.backend.collectives_begin(
         ctx,
-        &calls,
+        calls,
         Box::new(move |outcome| {
             *told.outcome.lock() = Some(outcome);
             told.told.notify_all();

@@ -72,91 +72,72 @@ impl Step {
     }
 
     fn call(&self, nccl: &Nccl, slot: &mut Slot) -> Result<u32, Failure> {
+        if let Step::Init { ids, .. } = self {
+            check_releases(nccl, ids)?;
+        }
+        let real = match self {
+            Step::Init { .. } | Step::Destroy(_) | Step::Abort(_) => core::ptr::null_mut(),
+            _ => self.real()?,
+        };
         let made = &raw mut slot.comm.0;
-        // SAFETY: of every call below: communicators are NCCL's own and alive, buffers have been
-        // checked, and places for results stay until the group has ended.
-        Ok(match self {
-            Step::Init { ranks, rank, ids, config, .. } => {
-                check_releases(nccl, ids)?;
-                let config = slot.config.insert(Config::new(config, nccl.release())).pointer();
-                let mut ids: Vec<Id> = ids.iter().map(|id| Id(*id)).collect();
-                let count = ids.len() as i32;
-                match ids.as_slice() {
-                    [id] => unsafe {
+        // SAFETY: communicators are NCCL's own and alive, buffers lie in the session's
+        // allocations, and places for results stay until the group has ended.
+        Ok(unsafe {
+            match self {
+                Step::Init { ranks, rank, ids, config, .. } => {
+                    let config = keep(&mut slot.config, Some(config), nccl);
+                    let mut ids: Vec<Id> = ids.iter().map(|id| Id(*id)).collect();
+                    if let [id] = ids.as_slice() {
                         nccl.ncclCommInitRankConfig(made, *ranks, *id, *rank, config)
-                    },
-                    _ => unsafe {
-                        let ids = ids.as_mut_ptr();
+                    } else {
+                        let (count, ids) = (ids.len() as i32, ids.as_mut_ptr());
                         nccl.ncclCommInitRankScalable(made, *ranks, *rank, count, ids, config)
-                    },
+                    }
                 }
-            }
-            Step::Split { color, key, config, .. } => {
-                let real = self.real()?;
-                let config = keep(&mut slot.config, config.as_ref(), nccl);
-                unsafe { nccl.ncclCommSplit(real, *color, *key, made, config) }
-            }
-            Step::Shrink { excluded, config, flags, .. } => {
-                let real = self.real()?;
-                let mut excluded = excluded.clone();
-                let count = excluded.len() as i32;
-                let config = keep(&mut slot.config, config.as_ref(), nccl);
-                let excluded = excluded.as_mut_ptr();
-                unsafe { nccl.ncclCommShrink(real, excluded, count, made, config, *flags) }
-            }
-            Step::Finalize(_) => unsafe { nccl.ncclCommFinalize(self.real()?) },
-            Step::Destroy(comm) => {
-                comm.end().map_or(result::SUCCESS, |real| unsafe { nccl.ncclCommDestroy(real) })
-            }
-            Step::Abort(comm) => comm.abort(nccl),
-            Step::Collective { call, stream, .. } => {
-                collective(nccl, self.real()?, call, stream.get())
-            }
-            Step::Reduction { datatype, immediate, address, .. } => {
-                let real = self.real()?;
-                let mut scalar = [0_u64; 2];
-                let mut op = 0;
-                let outcome = if immediate.is_empty() {
-                    let scalar = *address as *mut _;
-                    unsafe {
-                        nccl.ncclRedOpCreatePreMulSum(&raw mut op, scalar, *datatype, 0, real)
+                Step::Split { color, key, config, .. } => {
+                    let config = keep(&mut slot.config, config.as_ref(), nccl);
+                    nccl.ncclCommSplit(real, *color, *key, made, config)
+                }
+                Step::Shrink { excluded, config, flags, .. } => {
+                    let config = keep(&mut slot.config, config.as_ref(), nccl);
+                    let mut excluded = excluded.clone();
+                    let (count, excluded) = (excluded.len() as i32, excluded.as_mut_ptr());
+                    nccl.ncclCommShrink(real, excluded, count, made, config, *flags)
+                }
+                Step::Finalize(_) => nccl.ncclCommFinalize(real),
+                Step::Destroy(comm) => {
+                    comm.end().map_or(result::SUCCESS, |real| nccl.ncclCommDestroy(real))
+                }
+                Step::Abort(comm) => comm.abort(nccl),
+                Step::Collective { call, stream, .. } => collective(nccl, real, call, stream.get()),
+                Step::Reduction { datatype, immediate, address, .. } => {
+                    let op = (&raw mut slot.value).cast();
+                    let mut scalar = Scalar::new(immediate);
+                    match immediate.is_empty() {
+                        true => {
+                            let scalar = *address as *mut _;
+                            nccl.ncclRedOpCreatePreMulSum(op, scalar, *datatype, ON_DEVICE, real)
+                        }
+                        false => {
+                            let scalar = scalar.0.as_mut_ptr().cast();
+                            nccl.ncclRedOpCreatePreMulSum(op, scalar, *datatype, IMMEDIATE, real)
+                        }
                     }
-                } else {
-                    let mut bytes = [0; 8];
-                    let known = immediate.len().min(8);
-                    bytes[..known].copy_from_slice(&immediate[..known]);
-                    scalar[0] = u64::from_ne_bytes(bytes);
-                    let scalar = scalar.as_mut_ptr().cast();
-                    unsafe {
-                        nccl.ncclRedOpCreatePreMulSum(&raw mut op, scalar, *datatype, 1, real)
-                    }
-                };
-                slot.value = op.into();
-                outcome
-            }
-            Step::ForgetReduction { op, .. } => unsafe { nccl.ncclRedOpDestroy(*op, self.real()?) },
-            Step::Register { address, bytes, .. } => {
-                let (real, mut handle) = (self.real()?, core::ptr::null_mut());
-                let buffer = *address as *mut _;
-                let outcome = unsafe {
-                    nccl.ncclCommRegister(real, buffer, *bytes as usize, &raw mut handle)
-                };
-                slot.value = handle as u64;
-                outcome
-            }
-            Step::Deregister { handle, .. } => unsafe {
-                nccl.ncclCommDeregister(self.real()?, *handle as *mut _)
-            },
-            Step::RegisterWindow { address, bytes, flags, .. } => {
-                let (real, buffer) = (self.real()?, *address as *mut _);
-                let window = (&raw mut slot.value).cast();
-                unsafe {
+                }
+                Step::ForgetReduction { op, .. } => nccl.ncclRedOpDestroy(*op, real),
+                Step::Register { address, bytes, .. } => {
+                    let (buffer, handle) = (*address as *mut _, (&raw mut slot.value).cast());
+                    nccl.ncclCommRegister(real, buffer, *bytes as usize, handle)
+                }
+                Step::Deregister { handle, .. } => nccl.ncclCommDeregister(real, *handle as *mut _),
+                Step::RegisterWindow { address, bytes, flags, .. } => {
+                    let (buffer, window) = (*address as *mut _, (&raw mut slot.value).cast());
                     nccl.ncclCommWindowRegister(real, buffer, *bytes as usize, window, *flags)
                 }
+                Step::DeregisterWindow { window, .. } => {
+                    nccl.ncclCommWindowDeregister(real, *window as *mut _)
+                }
             }
-            Step::DeregisterWindow { window, .. } => unsafe {
-                nccl.ncclCommWindowDeregister(self.real()?, *window as *mut _)
-            },
         })
     }
 
@@ -177,6 +158,21 @@ impl Step {
             _ => {}
         }
         slot.value
+    }
+}
+
+/// `ncclScalarDevice` and `ncclScalarHostImmediate`.
+const ON_DEVICE: u32 = 0;
+const IMMEDIATE: u32 = 1;
+
+/// A scalar of any type, as aligned as each asks.
+struct Scalar([u64; 1]);
+
+impl Scalar {
+    fn new(bytes: &[u8]) -> Scalar {
+        let mut word = [0; size_of::<u64>()];
+        word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        Scalar([u64::from_ne_bytes(word)])
     }
 }
 
