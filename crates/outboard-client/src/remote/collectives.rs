@@ -36,7 +36,7 @@ impl Remote {
         session.link().count_call();
         let of_session = Arc::clone(session);
         let then = move |reply: std::result::Result<Reply, LinkError>| {
-            then(reply.map_err(CUresult::from).and_then(|reply| {
+            then.tell(reply.map_err(CUresult::from).and_then(|reply| {
                 // Collectives among the calls are work of their streams.
                 of_session.progress().posted(reply.seq);
                 outcome(&reply)

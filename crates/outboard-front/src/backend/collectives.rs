@@ -1,5 +1,7 @@
 //! What comes of calls of NCCL.
 
+use std::fmt;
+
 use outboard_abi::CUresult;
 
 /// What NCCL made of a group of calls.
@@ -14,5 +16,37 @@ pub struct GroupOutcome {
     pub values: Vec<u64>,
 }
 
-/// Is told what came of a group, or that the server was lost.
-pub type CollectivesDone = Box<dyn FnOnce(Result<GroupOutcome, CUresult>) + Send>;
+type Then = Box<dyn FnOnce(Result<GroupOutcome, CUresult>) + Send>;
+
+/// Is told what came of a group, or why nothing did: once, also if it is dropped.
+pub struct CollectivesDone(Option<Then>);
+
+impl CollectivesDone {
+    /// What is told calls this.
+    pub fn new(
+        then: impl FnOnce(Result<GroupOutcome, CUresult>) + Send + 'static,
+    ) -> CollectivesDone {
+        CollectivesDone(Some(Box::new(then)))
+    }
+
+    /// Tells it.
+    pub fn tell(mut self, outcome: Result<GroupOutcome, CUresult>) {
+        if let Some(then) = self.0.take() {
+            then(outcome);
+        }
+    }
+}
+
+impl Drop for CollectivesDone {
+    fn drop(&mut self) {
+        if let Some(then) = self.0.take() {
+            then(Err(CUresult::CUDA_ERROR_UNKNOWN));
+        }
+    }
+}
+
+impl fmt::Debug for CollectivesDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CollectivesDone")
+    }
+}

@@ -155,6 +155,8 @@ macro_rules! answers {
 
 answers! {
     () => ();
+    (u32, String) => (22809, String::new());
+    (u32, String, Vec<u8>) => (0, String::new(), vec![0; 128]);
     bool => false;
     i32 => 0;
     u32 => 0;

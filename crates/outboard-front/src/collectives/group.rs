@@ -4,6 +4,7 @@
 use core::cell::RefCell;
 use core::ffi::c_void;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use outboard_wire::collectives::CommCall;
 
 use super::running::{self, Running};
 use super::{Failure, Outcome, result};
-use crate::backend::{Backend, ContextId, GroupOutcome};
+use crate::backend::{Backend, CollectivesDone, ContextId, GroupOutcome};
 use crate::parts::collectives::{Comm, Shape};
 use crate::process::{Front, Process};
 
@@ -262,7 +263,7 @@ fn run_and_wait<B: Backend>(process: &'static Process<B>, parts: Vec<Part>) -> O
     let mut outcome = Ok(());
     for part in parts {
         if part.is_known {
-            outcome = outcome.and(process.backend.collectives_post(part.ctx, &part.calls()));
+            outcome = outcome.and(post(process, &part));
         } else {
             let running = running::begin(process, part.ctx, &part.calls());
             waiting.push((part, running));
@@ -278,13 +279,28 @@ fn run_and_wait<B: Backend>(process: &'static Process<B>, parts: Vec<Part>) -> O
     outcome
 }
 
+/// Posts what waits for nobody. Threads that are ranks of their own may run ahead of each other.
+fn post<B: Backend>(process: &'static Process<B>, part: &Part) -> Result<(), CUresult> {
+    process.backend.collectives_post(part.ctx, &part.calls())?;
+    let ([(comm, _)], Some(Entry { call: CommCall::Collective(call), .. })) =
+        (part.shapes.as_slice(), part.entries.last())
+    else {
+        return Ok(());
+    };
+    let is_only_rank = process.communicators.made.load(Ordering::Relaxed) < 2;
+    if !is_only_rank && comm.is_too_far_ahead() {
+        crate::profile::waited(|| process.backend.stream_synchronize(part.ctx, call.stream))?;
+    }
+    Ok(())
+}
+
 /// The calls go on while the program does something else, and asks about its communicators.
 fn run_beside<B: Backend>(process: &'static Process<B>, parts: Vec<Part>) -> Outcome<()> {
     let front: &'static Front = process;
     let mut outcome = Ok(());
     for part in parts {
         if part.is_known {
-            process.backend.collectives_post(part.ctx, &part.calls())?;
+            post(process, &part)?;
             continue;
         }
         for entry in &part.entries {
@@ -297,7 +313,7 @@ fn run_beside<B: Backend>(process: &'static Process<B>, parts: Vec<Part>) -> Out
         let then = move |told: Result<GroupOutcome, CUresult>| {
             part.finish(front, &running::values(told));
         };
-        process.backend.collectives_begin(ctx, &calls, Box::new(then))?;
+        process.backend.collectives_begin(ctx, &calls, CollectivesDone::new(then))?;
         outcome = Err(Failure::in_progress());
     }
     outcome

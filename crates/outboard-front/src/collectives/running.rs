@@ -9,7 +9,7 @@ use outboard_wire::collectives::CommCall;
 use parking_lot::{Condvar, Mutex};
 
 use super::{Failure, Outcome, result};
-use crate::backend::{Backend, ContextId, GroupOutcome};
+use crate::backend::{Backend, CollectivesDone, ContextId, GroupOutcome};
 use crate::parts::collectives::Comm;
 use crate::process::Process;
 
@@ -41,7 +41,7 @@ pub(super) fn begin<B: Backend>(
     process.backend.collectives_begin(
         ctx,
         calls,
-        Box::new(move |outcome| {
+        CollectivesDone::new(move |outcome| {
             *told.outcome.lock() = Some(outcome);
             told.told.notify_all();
         }),

@@ -34,7 +34,14 @@ pub(crate) struct Comm {
     /// The program has aborted it.
     pub(crate) aborted: AtomicBool,
     pub(crate) shapes: Shapes,
+    /// Groups that were posted since the program last waited for them.
+    ahead: AtomicU32,
 }
+
+/// So many groups of a communicator may be posted before the program waits for them. The driver
+/// takes about a thousand launches; then it blocks, and with it the worker, although other ranks of
+/// the process have yet to come.
+const MOST_AHEAD: u32 = 512;
 
 impl Comm {
     pub(crate) fn new(
@@ -53,7 +60,17 @@ impl Comm {
             sentence: Mutex::default(),
             aborted: AtomicBool::new(false),
             shapes: Shapes::default(),
+            ahead: AtomicU32::new(0),
         }
+    }
+
+    /// A group of this communicator alone has been posted; whether the program has to wait now.
+    pub(crate) fn is_too_far_ahead(&self) -> bool {
+        let is_too_far = self.ahead.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_AHEAD;
+        if is_too_far {
+            self.ahead.store(0, Ordering::Relaxed);
+        }
+        is_too_far
     }
 
     pub(crate) fn id(&self) -> ObjectId {
@@ -91,6 +108,8 @@ impl Comm {
 pub(crate) struct Communicators {
     pub(crate) table: Table<Comm>,
     pub(crate) errors: Errors,
+    /// How many communicators the process has made.
+    pub(crate) made: AtomicU64,
     /// Which release of NCCL a server has, by the place of the server.
     pub(crate) releases: Mutex<Vec<(usize, u32)>>,
 }
@@ -100,6 +119,7 @@ impl Communicators {
         Communicators {
             table: Table::new(Kind::Communicator),
             errors: Errors(Mutex::new(VecDeque::new())),
+            made: AtomicU64::new(0),
             releases: Mutex::new(Vec::new()),
         }
     }

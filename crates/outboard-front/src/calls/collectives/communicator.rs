@@ -68,6 +68,7 @@ unsafe fn make<B: Backend>(
         .table
         .insert(|handle| Object::new(handle, of, members, blocking))
         .ok_or_else(|| Failure::new(result::SYSTEM_ERROR, "there are too many communicators"))?;
+    process.communicators.made.fetch_add(1, Ordering::Relaxed);
     // SAFETY: not null, and by the contract above.
     unsafe { out.write(comm.handle as Comm) };
     // SAFETY: as above.
