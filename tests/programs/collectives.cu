@@ -86,6 +86,32 @@ static void products(std::vector<Rank>& ranks) {
     REFUSED(ncclAllReduce(ranks[0].in, ranks[0].out, COUNT, kFloat, ops[0], ranks[0].comm, ranks[0].stream), kInvalidArgument);
 }
 
+// Buffers that are registered, and memory of NCCL's.
+static void registered(std::vector<Rank>& ranks) {
+    std::vector<void*> handles(ranks.size()), memory(ranks.size());
+    for (size_t i = 0; i < ranks.size(); i++) {
+        CHECK(cudaSetDevice(ranks[i].device));
+        WELL(ncclMemAlloc(&memory[i], COUNT * sizeof(float)));
+        WELL(ncclCommRegister(ranks[i].comm, memory[i], COUNT * sizeof(float), &handles[i]));
+        ranks[i].fill(COUNT, ranks[i].rank);
+    }
+    for (int round = 0; round < 3; round++) {
+        size_t next = 0;
+        together(ranks, [&](Rank& r) { WELL(ncclAllReduce(r.in, memory[next++], COUNT, kFloat, kSum, r.comm, r.stream)); });
+    }
+    for (size_t i = 0; i < ranks.size(); i++) {
+        Rank& rank = ranks[i];
+        CHECK(cudaSetDevice(rank.device));
+        CHECK(cudaMemcpyAsync(rank.out, memory[i], COUNT * sizeof(float), cudaMemcpyDeviceToDevice, rank.stream));
+        expect_sum(rank);
+        WELL(ncclCommDeregister(rank.comm, handles[i]));
+        WELL(ncclMemFree(memory[i]));
+    }
+    REFUSED(ncclCommDeregister(ranks[0].comm, handles[0]), kInvalidArgument);
+    void* handle;
+    REFUSED(ncclCommRegister(ranks[0].comm, memory[0], COUNT * sizeof(float), &handle), kInvalidArgument);
+}
+
 static void split(std::vector<Rank>& ranks) {
     std::vector<Comm> made(ranks.size());
     size_t next = 0;
@@ -119,6 +145,7 @@ static void all() {
     std::vector<Rank> ranks = init_all(COUNT);
     each_collective(ranks);
     products(ranks);
+    registered(ranks);
     split(ranks);
     repeat(ranks, 20);
     destroy(ranks);
@@ -157,6 +184,25 @@ static void threads() {
     std::vector<std::thread> all;
     for (int i = 0; i < devices; i++) all.emplace_back([=] { one_rank(join(devices, id, i, i), 20); });
     for (std::thread& thread : all) thread.join();
+}
+
+// One thread queues all its rounds, and only then does the other one begin.
+static void ahead(int rounds) {
+    std::vector<Rank> ranks = init_all(COUNT);
+    repeat(ranks, 1);
+    std::vector<std::thread> all;
+    for (Rank& rank : ranks) {
+        all.emplace_back([&rank, rounds] {
+            CHECK(cudaSetDevice(rank.device));
+            if (rank.rank > 0) usleep(500000);
+            for (int i = 0; i < rounds; i++) {
+                WELL(ncclAllReduce(rank.in, rank.out, 16, kFloat, kSum, rank.comm, rank.stream));
+            }
+            CHECK(cudaStreamSynchronize(rank.stream));
+        });
+    }
+    for (std::thread& thread : all) thread.join();
+    destroy(ranks);
 }
 
 static void expect_error(Comm comm, int wanted, const char* what) {
@@ -288,6 +334,8 @@ int main(int argc, char** argv) {
         all();
     } else if (how == "threads") {
         threads();
+    } else if (how == "ahead") {
+        ahead(atoi(argv[2]));
     } else if (how == "errors") {
         errors();
     } else if (how == "abandoned") {
@@ -303,6 +351,22 @@ int main(int argc, char** argv) {
     } else if (how == "refused") {
         int version;
         REFUSED(ncclGetVersion(&version), kSystemError);
+    } else if (how == "idle") {
+        std::vector<Rank> ranks = init_all(COUNT);
+        void* memory;
+        CHECK(cudaMalloc(&memory, size_t(160) << 20));
+        CHECK(cudaDeviceSynchronize());
+        printf("idle\n");
+        sleep(atoi(argv[2]));
+        repeat(ranks, 3);
+        destroy(ranks);
+    } else if (how == "same") {
+        // Two programs that are the same rank.
+        Comm comm;
+        const UniqueId id = meet(argv[2], atoi(argv[3]));
+        int result = ncclCommInitRank(&comm, 2, id, 0);
+        printf("%d: %s\n", result, ncclGetLastError(Comm()));
+        EXPECT(result != kSuccess);
     } else if (how == "steady") {
         std::vector<Rank> ranks = init_all(COUNT);
         repeat(ranks, atoi(argv[2]));

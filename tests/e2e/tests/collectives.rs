@@ -135,6 +135,45 @@ fn a_rank_that_never_comes_is_not_waited_for_without_end() {
     assert!(said.stdout.contains("it was ended"), "{}", said.stdout);
 }
 
+/// Each has been told that it is the first of two ranks.
+#[test]
+fn programs_that_are_the_same_rank_are_told() {
+    let server = server(1);
+    let folder = Folder::create();
+    let same = |number: &str| {
+        let program = program("same").arg(&folder.path("id")).arg(number);
+        program.env("OUTBOARD_NCCL_INIT_TIMEOUT", "3").start_through(&server)
+    };
+    for running in [same("0"), same("1")] {
+        let said = running.finish();
+        said.expect_success("a rank");
+        assert!(said.stdout.contains("ncclCommInitRank: "), "{}", said.stdout);
+    }
+}
+
+/// Threads that are ranks of their own run ahead of each other, by more than a driver takes.
+#[test]
+fn many_rounds_of_threads_go_through() {
+    let server = server(2);
+    program("ahead").arg("2000").through(&server).expect_success("ahead");
+}
+
+/// Other ranks wait for it.
+#[test]
+fn a_session_with_communicators_is_not_suspended() {
+    let limits = ["--memory", "300M", "--oversubscribe", "--idle", "1"];
+    let server = server_with(1, &[&limits[..], &["--suspended-memory", "512M"]].concat(), &[]);
+    let mut idle = program("idle").arg("6").start_through(&server);
+    idle.wait_for_line("idle");
+    // There is no room for both.
+    let bytes = (160 << 20).to_string();
+    let mut other = Program::new("memory_limit").arg("hold").arg(&bytes).start_through(&server);
+    server.expect_logged("it has communicators of NCCL");
+    assert!(!server.log().contains("an idle session is suspended"), "{}", server.log());
+    idle.finish().expect_success("idle");
+    other.kill();
+}
+
 #[test]
 fn a_server_without_nccl_says_what_to_do() {
     let server = Server::start_with(&["--driver", "cpu"], &[]);
