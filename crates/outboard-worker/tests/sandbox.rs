@@ -4,12 +4,14 @@
 
 use std::fs;
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use outboard_worker::sandbox::{Mode, Sandbox};
+use rustix::net::{AddressFamily, SocketType, socket};
 
 /// What a process of this test is told by: the attempt, `sandboxed` or `free`, the folder that it
 /// may not use, the one that it may, and the process that started it.
@@ -81,6 +83,8 @@ const ATTEMPTS: &[Attempt] = &[
         |_| thread(|| std::net::UdpSocket::bind("127.0.0.1:0").map(drop)),
         Stopped(libc::EPERM),
     ),
+    ("connects_a_socket_that_it_was_handed", connect_handed, Stopped(libc::EACCES)),
+    ("binds_a_socket_that_it_was_handed", |_| bind_handed(), Stopped(libc::EACCES)),
     ("talks_to_itself", |_| UnixStream::pair().map(drop), Allowed),
     (
         "looks_into_its_parent",
@@ -351,6 +355,20 @@ fn call(number: libc::c_long, arguments: [i64; 4]) -> io::Result<()> {
     }
 }
 
+/// Where the process that started this one listens.
+const LISTENS: &str = "listens";
+
+/// A TCP socket, as collectives have them, is the standard input of each attempt.
+fn connect_handed(case: &Case) -> io::Result<()> {
+    let address = fs::read_to_string(case.own.join(LISTENS))?;
+    let address: SocketAddr = address.parse().map_err(io::Error::other)?;
+    Ok(rustix::net::connect(io::stdin(), &address)?)
+}
+
+fn bind_handed() -> io::Result<()> {
+    Ok(rustix::net::bind(io::stdin(), &SocketAddr::from(([127, 0, 0, 1], 0)))?)
+}
+
 /// As NVIDIA's driver does it.
 fn name_a_thread() -> io::Result<()> {
     thread(|| {
@@ -398,7 +416,10 @@ fn no_core() -> io::Result<()> {
 }
 
 /// Why no attempt is made.
-const WITHOUT: &str = "this kernel has no Landlock";
+const WITHOUT: &str = "this kernel has no Landlock, or none for sockets";
+
+/// The version of Landlock's interface that has rules for sockets.
+const OF_SOCKETS: i64 = 4;
 
 /// The version of Landlock's interface; 0 without.
 fn landlock() -> i64 {
@@ -433,11 +454,15 @@ fn attempt(args: &[String]) -> ExitCode {
 
 fn outcome(name: &str, how: &str, forbidden: &Path, own: &Path) -> i32 {
     let parent = std::process::id().to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it has an address").to_string();
+    fs::write(own.join(LISTENS), address).expect("the folder can be written to");
+    let handed = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let status = Command::new(std::env::current_exe().expect("this program has a path"))
         .args(["attempt", name, how])
         .args([forbidden, own])
         .arg(parent)
-        .stdin(Stdio::null())
+        .stdin(handed)
         .stderr(Stdio::null())
         .status();
     status.expect("the process of an attempt starts").code().unwrap_or(-1)
@@ -472,7 +497,8 @@ fn main() -> ExitCode {
     let trial = |(name, _, expected): &(&'static str, _, Expected)| {
         let (name, expected, folder) = (*name, *expected, folder.clone());
         let trial = Trial::test(name, move || holds(name, expected, &folder));
-        if landlock() == 0 { trial.with_kind(WITHOUT).with_ignored_flag(true) } else { trial }
+        let needed = if name.ends_with("_handed") { OF_SOCKETS } else { 1 };
+        if landlock() < needed { trial.with_kind(WITHOUT).with_ignored_flag(true) } else { trial }
     };
     let trials = ATTEMPTS.iter().map(trial).collect();
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
