@@ -240,6 +240,9 @@ static void errors() {
     REFUSED(ncclAllReduce(rank.in, rank.out, COUNT, kFloat, kSum, Comm(nullptr), rank.stream), kInvalidArgument);
     REFUSED(ncclAllReduce(rank.in, rank.out, COUNT, kFloat, kSum, reinterpret_cast<Comm>(host.data()), rank.stream), kInvalidArgument);
     REFUSED(ncclCommRevoke(rank.comm, 0), kInvalidUsage);
+    // Older ones do not have it; nor has the stand-in.
+    int exchanged = ncclAlltoAll(rank.in, rank.out, COUNT, kFloat, rank.comm, rank.stream);
+    if (exchanged != kSuccess) printf("%s\n", ncclGetLastError(rank.comm));
     // A group fails with its first call, and makes none.
     WELL(ncclGroupStart());
     WELL(ncclAllReduce(rank.in, rank.out, COUNT, kFloat, kSum, rank.comm, rank.stream));

@@ -53,6 +53,14 @@ macro_rules! table {
                 })
             }
 
+            /// Whether the release does not have a function.
+            pub fn lacks(&self, function: &str) -> bool {
+                match function {
+                    $(stringify!($name) => self.$name.is_none(),)*
+                    _ => true,
+                }
+            }
+
             $(
                 #[doc = concat!("`", stringify!($name), "`, or `ncclInvalidUsage` if the release does not have it.")]
                 ///

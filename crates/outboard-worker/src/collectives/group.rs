@@ -48,7 +48,7 @@ pub(crate) fn run(nccl: &Nccl, table: &Table, group: &Prepared) -> Result<Vec<u6
             outcome = Err(Failure::new(result::UNHANDLED_CUDA_ERROR, sentence));
             break;
         }
-        outcome = step.call(nccl, slot).and_then(check);
+        outcome = step.is_there(nccl).and_then(|()| step.call(nccl, slot)).and_then(check);
         if outcome.is_err() {
             break;
         }
@@ -64,6 +64,32 @@ pub(crate) fn run(nccl: &Nccl, table: &Table, group: &Prepared) -> Result<Vec<u6
 }
 
 impl Step {
+    /// Refuses what the server's release of NCCL does not have.
+    fn is_there(&self, nccl: &Nccl) -> Result<(), Failure> {
+        let name = match self {
+            Step::Init { ids, .. } if ids.len() > 1 => "ncclCommInitRankScalable",
+            Step::Init { .. } => "ncclCommInitRankConfig",
+            Step::Split { .. } => "ncclCommSplit",
+            Step::Shrink { .. } => "ncclCommShrink",
+            Step::Finalize(_) => "ncclCommFinalize",
+            Step::Destroy(_) => "ncclCommDestroy",
+            Step::Abort(_) => "ncclCommAbort",
+            Step::Collective { call, .. } => call.function.name(),
+            Step::Reduction { .. } => "ncclRedOpCreatePreMulSum",
+            Step::ForgetReduction { .. } => "ncclRedOpDestroy",
+            Step::Register { .. } => "ncclCommRegister",
+            Step::Deregister { .. } => "ncclCommDeregister",
+            Step::RegisterWindow { .. } => "ncclCommWindowRegister",
+            Step::DeregisterWindow { .. } => "ncclCommWindowDeregister",
+        };
+        if !nccl.lacks(name) {
+            return Ok(());
+        }
+        let release = release_name(nccl.release());
+        let sentence = format!("NCCL {release} of the GPU's server has no {name}: a later one has");
+        Err(Failure::new(result::INVALID_USAGE, sentence))
+    }
+
     /// NCCL's communicator, if it has one still.
     fn real(&self) -> Result<Real, Failure> {
         self.comm().real().ok_or_else(|| {
