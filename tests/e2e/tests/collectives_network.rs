@@ -68,6 +68,32 @@ fn ranks_of_two_servers_connect_from_the_servers_own_addresses() {
     }
 }
 
+/// The sockets of a communicator are the workers', and further ones come from the next supervisor.
+#[test]
+fn communicators_go_on_and_are_made_while_servers_are_upgraded() {
+    let servers = ["127.0.0.73:0", "127.0.0.74:0"].map(|listen| server(listen, &[]));
+    let folder = Folder::create();
+    let (id, go) = (folder.path("id"), folder.path("go"));
+    let rank = |(rank, server): (usize, &Server)| {
+        let program = Program::new("collectives_later").arg(&id).arg(&rank.to_string());
+        program.arg("2").arg(&go).start_through(server)
+    };
+    let mut running: Vec<Running> = servers.iter().enumerate().map(rank).collect();
+    for rank in &mut running {
+        rank.wait_for_line("ready");
+    }
+    for server in &servers {
+        server.ask_to_upgrade();
+    }
+    for server in &servers {
+        server.expect_upgrades(1);
+    }
+    folder.write("go", "");
+    for outcome in finish(running) {
+        outcome.expect_success("a rank");
+    }
+}
+
 #[test]
 fn a_server_that_connects_to_no_others_makes_no_collectives_and_says_why() {
     let server = server("127.0.0.1:0", &["--peers", "none"]);

@@ -24,8 +24,10 @@ use tokio::sync::Semaphore;
 use super::dial::{self, Reach};
 use interface::Home;
 
-/// Connections that are being made at once.
-const MOST: usize = 64;
+/// Connections that are being made at once, of all sessions and of one: each has a thread, though
+/// only for the time of a call that does not wait.
+const MOST: usize = 256;
+pub(crate) const MOST_OF_A_SESSION: usize = 16;
 
 /// The lowest port to which a socket is connected, unless this machine gives lower ones to sockets
 /// that name none: where Linux begins.
@@ -107,11 +109,19 @@ impl Sockets {
         }
     }
 
-    /// Connects a socket that does not wait.
-    pub(crate) async fn connect(&self, socket: OwnedFd, address: &str) -> Result<(), Errno> {
+    /// Connects a socket that does not wait. Beyond the session's own number at once there is no
+    /// connection, and NCCL tries again.
+    pub(crate) async fn connect(
+        &self,
+        socket: OwnedFd,
+        address: &str,
+        of_session: &Semaphore,
+    ) -> Result<(), Errno> {
         let to: SocketAddr = address.parse().map_err(|_| Errno::INVAL)?;
         self.judge(&socket, to)?;
-        let _place = self.room.acquire().await.map_err(|_| Errno::AGAIN)?;
+        let full = |_| Errno::CONNREFUSED;
+        let _places =
+            (of_session.try_acquire().map_err(full)?, self.room.try_acquire().map_err(full)?);
         // A worker that lies could have it wait all the same: nobody else waits with it.
         let connected = tokio::task::spawn_blocking(move || connect(&socket, &to));
         connected.await.unwrap_or(Err(Errno::AGAIN))

@@ -14,6 +14,10 @@ fn ready(socket: OwnedFd) -> OwnedFd {
     socket
 }
 
+fn room(connections: usize) -> Semaphore {
+    Semaphore::new(connections)
+}
+
 fn name(socket: &OwnedFd) -> SocketAddr {
     getsockname(socket).unwrap().try_into().unwrap()
 }
@@ -73,13 +77,13 @@ async fn a_socket_is_connected_where_peers_are_and_nowhere_else() {
     let address = listener.local_addr().unwrap().to_string();
     let near = sockets(true, Reach::Private);
     let socket = ready(near.make(false).unwrap());
-    let outcome = near.connect(socket.try_clone().unwrap(), &address).await;
+    let outcome = near.connect(socket.try_clone().unwrap(), &address, &room(1)).await;
     assert!(matches!(outcome, Ok(()) | Err(Errno::INPROGRESS)), "{outcome:?}");
     let (_taken, from) = listener.accept().unwrap();
     assert_eq!(from, name(&socket));
 
     let fresh = || ready(near.make(false).unwrap());
-    let outcome = async |to: &str| near.connect(fresh(), to).await;
+    let outcome = async |to: &str| near.connect(fresh(), to, &room(1)).await;
     // Services, this server's own among them, and machines that are not of a private network.
     for other in ["127.0.0.1:22", "127.0.0.1:4870", "127.0.0.1:1023", "8.8.8.8:40000"] {
         assert_eq!(outcome(other).await, Err(Errno::ACCESS), "{other}");
@@ -89,8 +93,10 @@ async fn a_socket_is_connected_where_peers_are_and_nowhere_else() {
     drop(listener);
     assert!(matches!(outcome(&address).await, Err(Errno::CONNREFUSED | Errno::INPROGRESS)));
     let far = sockets(true, Reach::Networks(vec!["10.9.0.0/16".parse().unwrap()]));
-    assert_eq!(far.connect(fresh(), &address).await, Err(Errno::ACCESS));
+    assert_eq!(far.connect(fresh(), &address, &room(1)).await, Err(Errno::ACCESS));
     // One that would wait.
     let waits = near.make(false).unwrap();
-    assert_eq!(near.connect(waits, &address).await, Err(Errno::INVAL));
+    assert_eq!(near.connect(waits, &address, &room(1)).await, Err(Errno::INVAL));
+    // One that has no room.
+    assert_eq!(near.connect(fresh(), &address, &room(0)).await, Err(Errno::CONNREFUSED));
 }

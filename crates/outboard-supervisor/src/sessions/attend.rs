@@ -7,10 +7,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use outboard_wire::handshake::Refusal;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::{Phase, Table};
+use crate::collectives::MOST_OF_A_SESSION;
 use crate::dial::{Call, Callee};
 use crate::workers::{Ended, Worker};
 use outboard_control::messages::{ToSupervisor, ToWorker};
@@ -58,7 +59,8 @@ pub(super) async fn look_after(
 ) {
     let (answers, mut answers_in) = mpsc::unbounded_channel();
     let (started, welcome) = (Instant::now(), Some(welcome));
-    let mut attendant = Attendant { worker, session, table, started, welcome, answers };
+    let connecting = Rc::new(Semaphore::new(MOST_OF_A_SESSION));
+    let mut attendant = Attendant { worker, session, table, started, welcome, answers, connecting };
     let Inbox { mut further, mut stop, mut orders } = inbox;
     let (mut stopped, mut why, mut kill_at) = (false, None, None);
     loop {
@@ -119,6 +121,8 @@ pub(super) struct Attendant<'a> {
     welcome: Option<oneshot::Sender<Result<(), Unwelcome>>>,
     /// The way for answers that take their time.
     pub(super) answers: mpsc::UnboundedSender<ToWorker>,
+    /// The room for connections of its collectives.
+    pub(super) connecting: Rc<Semaphore>,
 }
 
 impl Attendant<'_> {

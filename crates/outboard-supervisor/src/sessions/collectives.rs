@@ -32,9 +32,10 @@ impl Attendant<'_> {
 
     pub(super) fn connect_socket(&self, request: u64, socket: Option<OwnedFd>, address: String) {
         let (table, answers) = (Rc::clone(self.table), self.answers.clone());
+        let connecting = Rc::clone(&self.connecting);
         tokio::task::spawn_local(async move {
             let outcome = match socket {
-                Some(socket) => table.outside.sockets.connect(socket, &address).await,
+                Some(socket) => table.outside.sockets.connect(socket, &address, &connecting).await,
                 None => Err(Errno::BADF),
             };
             // The worker may have ended meanwhile.
