@@ -50,7 +50,17 @@ impl Server {
 
     /// The same with this program.
     pub fn start_program(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Server {
-        Server::unless_failed(Server::launch(program, "127.0.0.1:0", args, env))
+        Server::start_program_at(program, "127.0.0.1:0", args, env)
+    }
+
+    /// The same at this address.
+    pub fn start_program_at(
+        program: &Path,
+        listen: &str,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> Server {
+        Server::unless_failed(Server::launch(program, listen, args, env))
     }
 
     fn unless_failed(launched: Result<Server, String>) -> Server {
