@@ -3,6 +3,7 @@
 // Entry points are imported here, and nowhere else in the tests.
 use crate::calls::array::*;
 use crate::calls::capture::*;
+use crate::calls::collectives::*;
 use crate::calls::context::*;
 use crate::calls::copy::*;
 use crate::calls::device::*;
@@ -51,6 +52,7 @@ mod program;
 
 mod capture;
 mod cases;
+mod collectives;
 mod copies;
 mod failures;
 mod forked;

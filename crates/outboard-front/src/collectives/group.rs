@@ -190,7 +190,9 @@ impl Entry {
     fn done(&self, value: u64) {
         match &self.after {
             After::Made(comm, _) => {
-                comm.is_member(value);
+                if value != 0 {
+                    comm.is_member(value);
+                }
                 comm.set(result::SUCCESS, "");
             }
             After::Gives(out) => {
