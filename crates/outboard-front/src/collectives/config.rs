@@ -79,7 +79,7 @@ mod tests {
 
     /// A structure of that many bytes, all numbers undefined and all strings null.
     fn empty(size: usize) -> Vec<u64> {
-        let mut bytes = vec![0_u8; 120];
+        let mut bytes = [0_u8; 120];
         bytes[..8].copy_from_slice(&size.to_le_bytes());
         bytes[8..12].copy_from_slice(&MAGIC.to_le_bytes());
         for at in CONFIG_NUMBERS {
