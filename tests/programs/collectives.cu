@@ -248,12 +248,6 @@ static void errors() {
     WELL(ncclAllReduce(rank.in, rank.out, COUNT, kFloat, kSum, rank.comm, rank.stream));
     REFUSED(ncclAllReduce(rank.in, rank.out, COUNT, 99, kSum, rank.comm, rank.stream), kInvalidArgument);
     REFUSED(ncclGroupEnd(), kInvalidArgument);
-    // Graphs.
-    CHECK(cudaStreamBeginCapture(rank.stream, cudaStreamCaptureModeRelaxed));
-    REFUSED(ncclAllReduce(rank.in, rank.out, COUNT, kFloat, kSum, rank.comm, rank.stream), kInvalidUsage);
-    cudaGraph_t graph;
-    cudaStreamEndCapture(rank.stream, &graph);
-    cudaGetLastError();
     rank.fill(COUNT, 0);
     WELL(ncclAllReduce(rank.in, rank.out, COUNT, kFloat, kSum, rank.comm, rank.stream));
     expect_sum(rank);

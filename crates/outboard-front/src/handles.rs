@@ -4,7 +4,6 @@
 //! bits of an address. A look-up distinguishes a live object from a destroyed or foreign one, which
 //! a pointer could not.
 
-#[cfg(test)]
 mod count;
 
 use std::any::Any;

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{CollectivesDone, ContextId, GroupOutcome, Result, StreamId};
-use outboard_wire::Reader;
+use outboard_front::backend::{
+    CollectivesDone, ContextId, GroupOutcome, ObjectId, Result, StreamId,
+};
 use outboard_wire::collectives::CommCall;
 use outboard_wire::messages as msg;
+use outboard_wire::{Decode, Reader};
 
 use super::Remote;
 use crate::link::{LinkError, Reply};
@@ -51,6 +53,24 @@ impl Remote {
         }
     }
 
+    pub(super) fn collectives_capture(
+        &self,
+        ctx: ContextId,
+        graph: ObjectId,
+        calls: &[CommCall],
+        then: CollectivesDone,
+    ) -> Result<()> {
+        let message = msg::CollectivesCapture { graph, calls: calls.to_vec() };
+        let then = move |reply: std::result::Result<Reply, LinkError>| {
+            then.tell(reply.map_err(CUresult::from).and_then(|reply| {
+                let read: msg::CollectivesCaptureReply<'_> = read(&reply)?;
+                let failure = read.failure.to_owned();
+                Ok(GroupOutcome { status: read.status, failure, values: Vec::new() })
+            }));
+        };
+        self.session()?.call_then(ctx, &message, Box::new(then))
+    }
+
     #[inline]
     pub(super) fn collectives_post(&self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
         let message = msg::CollectivesPosted { calls: calls.to_vec() };
@@ -83,15 +103,16 @@ fn streams(calls: &[CommCall]) -> Streams {
 }
 
 fn outcome(reply: &Reply) -> Result<GroupOutcome> {
+    let read: msg::CollectivesGroupReply<'_> = read(reply)?;
+    let failure = read.failure.to_owned();
+    Ok(GroupOutcome { status: read.status, failure, values: read.values })
+}
+
+/// What an answer contains, unless it is an error.
+fn read<'a, T: Decode<'a>>(reply: &'a Reply) -> Result<T> {
     match CUresult(reply.status) {
         CUresult::CUDA_SUCCESS => {
-            let read: msg::CollectivesGroupReply<'_> =
-                Reader::new(&reply.payload).get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
-            Ok(GroupOutcome {
-                status: read.status,
-                failure: read.failure.to_owned(),
-                values: read.values,
-            })
+            Reader::new(&reply.payload).get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
         }
         error => Err(error),
     }

@@ -100,6 +100,8 @@ impl Cpu {
             NodeParams::Child { graph, .. } => {
                 Action::Child(Arc::new(self.compile(*graph).map_err(|(error, _)| error)?))
             }
+            // Only workers capture.
+            NodeParams::Captured { .. } => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
             NodeParams::EventRecord { event } => {
                 self.event(*event)?;
                 Action::Record(*event)

@@ -1,6 +1,7 @@
 //! Stream capture: work queued in a stream that captures becomes a node of a graph. The front does
 //! all of it; the device takes no part.
 
+mod captured;
 pub(crate) mod node;
 pub(crate) mod state;
 
@@ -12,6 +13,7 @@ use crate::graph::model::world;
 use crate::process::Front;
 use state::Mode;
 
+pub(crate) use captured::{CapturedNode, of};
 pub(crate) use node::{
     allocate, copy, fill, free, host, kernel, memory_operation, memory_operations, record, wait,
 };

@@ -82,7 +82,7 @@ fn append(
 }
 
 /// Moves a stream's position behind a new node.
-fn moved(world: &mut World, name: StreamId, node: u64) {
+pub(super) fn moved(world: &mut World, name: StreamId, node: u64) {
     if let Some(member) = world.captures.members.get_mut(&name) {
         member.behind = vec![Edge { node, ports: [0; 3] }];
     }

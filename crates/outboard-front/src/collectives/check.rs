@@ -33,11 +33,10 @@ pub(crate) fn stream<B: Backend>(
         return Ok(StreamId::LEGACY);
     }
     if handle == PER_THREAD {
-        let stream = StreamId::created(ObjectId(stream::default::of_thread(process, &here)?));
-        capture::refuse(process, &here, stream)?;
-        return Ok(stream);
+        return Ok(StreamId::created(ObjectId(stream::default::of_thread(process, &here)?)));
     }
-    let (of, stream) = stream::resolve(process, named)?;
+    // One that captures makes a node of what is called.
+    let (of, stream) = stream::find(process, named)?;
     if of.id != comm.ctx {
         return Err(Failure::argument(
             "the stream is of another device or context than the communicator",

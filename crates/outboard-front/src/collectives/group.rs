@@ -12,7 +12,7 @@ use outboard_abi::CUresult;
 use outboard_wire::collectives::CommCall;
 
 use super::running::{self, Running};
-use super::{Failure, Outcome, result};
+use super::{Failure, Outcome, captured, ending, result};
 use crate::backend::{Backend, CollectivesDone, ContextId, GroupOutcome};
 use crate::parts::collectives::{Comm, Shape};
 use crate::process::{Front, Process};
@@ -231,6 +231,9 @@ fn run<B: Backend>(process: &'static Process<B>, entries: Vec<Entry>) -> Outcome
     if entries.is_empty() {
         return Ok(());
     }
+    if ending::is_it(&entries) {
+        return ending::run(process, entries);
+    }
     let blocking = entries.iter().all(Entry::waits);
     if !blocking && entries.iter().any(Entry::waits) {
         let failure =
@@ -238,14 +241,22 @@ fn run<B: Backend>(process: &'static Process<B>, entries: Vec<Entry>) -> Outcome
         entries.iter().for_each(|entry| drop_made(process, entry, &failure));
         return Err(failure);
     }
-    let mut by_server: BTreeMap<_, (ContextId, Vec<Entry>)> = BTreeMap::new();
-    for entry in entries {
-        let ctx = entry.comm.ctx;
-        by_server.entry(ctx.server()).or_insert_with(|| (ctx, Vec::new())).1.push(entry);
+    if let Some(capture) = captured::of(process, &entries)? {
+        return captured::run(process, capture, entries);
     }
-    let parts = by_server.into_values().map(|(ctx, entries)| Part::new(ctx, entries));
+    let parts = by_server(entries).map(|(ctx, entries)| Part::new(ctx, entries));
     let parts: Vec<Part> = parts.collect();
     if blocking { run_and_wait(process, parts) } else { run_beside(process, parts) }
+}
+
+/// The calls for each server, and a context there.
+pub(super) fn by_server(entries: Vec<Entry>) -> impl Iterator<Item = (ContextId, Vec<Entry>)> {
+    let mut servers: BTreeMap<_, (ContextId, Vec<Entry>)> = BTreeMap::new();
+    for entry in entries {
+        let ctx = entry.comm.ctx;
+        servers.entry(ctx.server()).or_insert_with(|| (ctx, Vec::new())).1.push(entry);
+    }
+    servers.into_values()
 }
 
 impl Entry {

@@ -1,7 +1,9 @@
 //! Collectives: the front keeps communicators and groups; NCCL runs on the servers.
 
+pub(crate) mod captured;
 pub(crate) mod check;
 pub(crate) mod config;
+mod ending;
 pub(crate) mod group;
 pub(crate) mod running;
 
@@ -66,10 +68,6 @@ impl From<CUresult> for Failure {
             CUresult::CUDA_ERROR_NOT_SUPPORTED => Failure::new(
                 result::SYSTEM_ERROR,
                 "this driver library has no collectives; libcuda.so.1 of Outboard's client has",
-            ),
-            CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-            | CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT => Failure::usage(
-                "the stream captures a graph, of which collectives cannot be a part yet: end the capture before",
             ),
             error => {
                 let name = crate::errors::find(error).map(|(name, _)| name.to_string_lossy());

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
 use outboard_wire::collectives::CommCall;
-use parking_lot::{Condvar, Mutex};
 
 use super::{Failure, Outcome, result};
-use crate::backend::{Backend, CollectivesDone, ContextId, GroupOutcome};
-use crate::parts::collectives::Comm;
+use crate::backend::{Backend, CollectivesDone, ContextId, GroupOutcome, ObjectId};
+pub(super) use crate::parts::collectives::Running;
+use crate::parts::collectives::{Comm, Done};
 use crate::process::Process;
 
 /// How often a thread that waits looks whether it waits for nothing.
@@ -18,35 +18,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long the server may take to end what was aborted.
 const ABORT: Duration = Duration::from_secs(5);
 
-/// One server's part of a group, under way.
-pub(super) struct Running {
-    ctx: ContextId,
-    done: Arc<Done>,
-}
-
-#[derive(Default)]
-struct Done {
-    outcome: Mutex<Option<Result<GroupOutcome, CUresult>>>,
-    told: Condvar,
-}
-
 /// Gives a server calls to make.
 pub(super) fn begin<B: Backend>(
     process: &'static Process<B>,
     ctx: ContextId,
     calls: &[CommCall],
 ) -> Outcome<Running> {
-    let done = Arc::new(Done::default());
-    let told = Arc::clone(&done);
-    process.backend.collectives_begin(
-        ctx,
-        calls,
-        CollectivesDone::new(move |outcome| {
-            *told.outcome.lock() = Some(outcome);
-            told.told.notify_all();
-        }),
-    )?;
-    Ok(Running { ctx, done })
+    Running::new(ctx, |then| process.backend.collectives_begin(ctx, calls, then))
+}
+
+/// Gives a server calls to make a graph of.
+pub(super) fn begin_capture<B: Backend>(
+    process: &'static Process<B>,
+    ctx: ContextId,
+    graph: ObjectId,
+    calls: &[CommCall],
+) -> Outcome<Running> {
+    Running::new(ctx, |then| process.backend.collectives_capture(ctx, graph, calls, then))
 }
 
 /// The values of a group that NCCL has made, or why it has not.
@@ -59,34 +47,60 @@ pub(super) fn values(outcome: Result<GroupOutcome, CUresult>) -> Outcome<Vec<u64
 }
 
 impl Running {
-    /// Waits for the outcome: until the server is lost, one of its communicators was aborted, or
-    /// other ranks have not come within the limit, if there is one.
+    fn new(
+        ctx: ContextId,
+        begin: impl FnOnce(CollectivesDone) -> Result<(), CUresult>,
+    ) -> Outcome<Running> {
+        let done = Arc::new(Done::default());
+        let told = Arc::clone(&done);
+        begin(CollectivesDone::new(move |outcome| {
+            *told.outcome.lock() = Some(outcome);
+            told.told.notify_all();
+        }))?;
+        Ok(Running { ctx, done })
+    }
+
+    /// As [`Running::wait_for`], with a failure if the limit passes.
     pub(super) fn wait<B: Backend>(
         &self,
         process: &'static Process<B>,
         comms: &[Arc<Comm>],
         limit: Option<Duration>,
     ) -> Outcome<Vec<u64>> {
+        let outcome = self.wait_for(process, comms, limit);
+        outcome.unwrap_or_else(|| Err(late(limit.unwrap_or_default())))
+    }
+
+    /// Waits for the outcome: until the server is lost, or one of its communicators was aborted.
+    /// `None` once the limit has passed, if there is one.
+    pub(super) fn wait_for<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        comms: &[Arc<Comm>],
+        limit: Option<Duration>,
+    ) -> Option<Outcome<Vec<u64>>> {
         crate::profile::waited(|| {
             let begun = Instant::now();
             let mut aborted = None;
             let mut outcome = self.done.outcome.lock();
             loop {
                 if let Some(outcome) = outcome.take() {
-                    return values(outcome);
+                    return Some(values(outcome));
                 }
                 if !self.done.told.wait_for(&mut outcome, LOOK_EVERY).timed_out() {
                     continue;
                 }
-                process.backend.collectives_lost(self.ctx)?;
-                if let Some(limit) = limit.filter(|limit| begun.elapsed() >= *limit) {
-                    return Err(late(limit));
+                if let Err(lost) = process.backend.collectives_lost(self.ctx) {
+                    return Some(Err(lost.into()));
+                }
+                if limit.is_some_and(|limit| begun.elapsed() >= limit) {
+                    return None;
                 }
                 if comms.iter().any(|comm| comm.aborted.load(Ordering::Acquire)) {
                     let since = *aborted.get_or_insert_with(Instant::now);
                     if since.elapsed() >= ABORT {
                         let sentence = "the communicator was aborted";
-                        return Err(Failure::new(result::INTERNAL_ERROR, sentence));
+                        return Some(Err(Failure::new(result::INTERNAL_ERROR, sentence)));
                     }
                 }
             }

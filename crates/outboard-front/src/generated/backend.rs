@@ -400,6 +400,16 @@ pub trait Collectives: Sized {
     fn collectives_post(&'static self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
+    /// Makes a graph of collectives, which may wait for other ranks' before it is made; `then` is as of `collectives_begin`. The graph is for nodes of other graphs, and `graph_destroy` ends it, also one that could not be made. Call.
+    fn collectives_capture(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        calls: &[CommCall],
+        then: CollectivesDone,
+    ) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
 }
 
 /// The part of a [`Backend`] for what devices of two servers do together.

@@ -20,7 +20,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 151] = [
+pub(crate) const METHODS: [&str; 152] = [
     "attach",
     "platform",
     "all_hidden",
@@ -88,6 +88,7 @@ pub(crate) const METHODS: [&str; 151] = [
     "collectives_id",
     "collectives_begin",
     "collectives_post",
+    "collectives_capture",
     "wait_for_event",
     "copy_across",
     "fill_across",
@@ -733,6 +734,19 @@ impl Collectives for Recorder {
 
     fn collectives_post(&'static self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
         self.outcome("collectives_post", format_args!("ctx: {ctx:?}, calls: {calls:?}"))
+    }
+
+    fn collectives_capture(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        calls: &[CommCall],
+        then: CollectivesDone,
+    ) -> Result<()> {
+        self.outcome(
+            "collectives_capture",
+            format_args!("ctx: {ctx:?}, graph: {graph:?}, calls: {calls:?}, then: {then:?}"),
+        )
     }
 }
 

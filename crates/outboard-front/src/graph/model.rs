@@ -5,6 +5,7 @@
 //! ([`super::mirror`]).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use outboard_abi::CUresult;
 use outboard_wire::graph::{Edge, NodeParams};
@@ -47,6 +48,15 @@ impl World {
             NodeParams::Child { graph, .. } => self.drop_graph(front, *graph),
             NodeParams::Conditional(node) => {
                 node.bodies.iter().for_each(|body| self.drop_graph(front, *body))
+            }
+            NodeParams::Captured { ctx, graph } => {
+                if let Entry::Occupied(mut nodes) = self.captured.entry(*graph) {
+                    *nodes.get_mut() -= 1;
+                    if *nodes.get() == 0 {
+                        nodes.remove();
+                        self.gone.push((ctx.server(), *graph));
+                    }
+                }
             }
             _ => {}
         }

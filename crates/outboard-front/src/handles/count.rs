@@ -1,4 +1,4 @@
-//! For tests that see whether a call has left a handle behind.
+//! How many handles a table has.
 
 use super::Table;
 

@@ -1,11 +1,13 @@
 //! Communicators of NCCL.
 
+mod running;
 mod shapes;
 
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use outboard_wire::collectives::{members, membership};
 use parking_lot::Mutex;
@@ -14,6 +16,7 @@ use crate::backend::{ContextId, ObjectId};
 use crate::handles::{Kind, Table};
 use crate::parts::context::Context;
 
+pub(crate) use running::{Done, Running};
 pub(crate) use shapes::{Shape, Shapes};
 
 /// `ncclSuccess`.
@@ -36,6 +39,8 @@ pub(crate) struct Comm {
     pub(crate) shapes: Shapes,
     /// Groups that were posted since the program last waited for them.
     ahead: AtomicU32,
+    /// The graph into which its last collective was captured, and the node there.
+    pub(crate) captured: Mutex<Option<(ObjectId, u64)>>,
 }
 
 /// So many groups of a communicator may be posted before the program waits for them. The driver
@@ -61,6 +66,7 @@ impl Comm {
             aborted: AtomicBool::new(false),
             shapes: Shapes::default(),
             ahead: AtomicU32::new(0),
+            captured: Mutex::default(),
         }
     }
 
@@ -112,6 +118,8 @@ pub(crate) struct Communicators {
     pub(crate) made: AtomicU64,
     /// Which release of NCCL a server has, by the place of the server.
     pub(crate) releases: Mutex<Vec<(usize, u32)>>,
+    /// Ends of communicators that nobody has waited for, and when they began.
+    pub(crate) ending: Mutex<Vec<(Running, Instant)>>,
 }
 
 impl Communicators {
@@ -121,6 +129,7 @@ impl Communicators {
             errors: Errors(Mutex::new(VecDeque::new())),
             made: AtomicU64::new(0),
             releases: Mutex::new(Vec::new()),
+            ending: Mutex::new(Vec::new()),
         }
     }
 
@@ -129,8 +138,7 @@ impl Communicators {
         self.table.get(comm.0)
     }
 
-    /// For tests: how many there are.
-    #[cfg(test)]
+    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.table.count()
     }

@@ -8072,6 +8072,60 @@ impl Call for CollectivesRelease {
     type Reply<'a> = CollectivesReleaseReply<'a>;
 }
 
+/// Makes a graph of collectives, which may wait for other ranks' before it is made; `then` is as of `collectives_begin`. The graph is for nodes of other graphs, and `graph_destroy` ends it, also one that could not be made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectivesCapture {
+    /// `graph`, see `api/wire/`.
+    pub graph: ObjectId,
+    /// `calls`, see `api/wire/`.
+    pub calls: Vec<CommCall>,
+}
+
+impl Encode for CollectivesCapture {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.graph);
+        writer.put(&self.calls);
+    }
+}
+
+impl<'a> Decode<'a> for CollectivesCapture {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CollectivesCapture { graph: reader.get()?, calls: reader.get()? })
+    }
+}
+
+impl Message for CollectivesCapture {
+    const OP: u16 = 173;
+}
+
+/// The answer to [`CollectivesCapture`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectivesCaptureReply<'a> {
+    /// `status`, see `api/wire/`.
+    pub status: u32,
+    /// `failure`, see `api/wire/`.
+    pub failure: &'a str,
+}
+
+impl Encode for CollectivesCaptureReply<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.status);
+        writer.put(&self.failure);
+    }
+}
+
+impl<'a> Decode<'a> for CollectivesCaptureReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CollectivesCaptureReply { status: reader.get()?, failure: reader.get()? })
+    }
+}
+
+impl Call for CollectivesCapture {
+    type Reply<'a> = CollectivesCaptureReply<'a>;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -8247,6 +8301,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         170 => "collectives_id",
         171 => "collectives_posted",
         172 => "collectives_release",
+        173 => "collectives_capture",
         _ => return None,
     })
 }
@@ -8431,6 +8486,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         170 => writer.put(&reader.get::<CollectivesId>()?),
         171 => writer.put(&reader.get::<CollectivesPosted>()?),
         172 => writer.put(&reader.get::<CollectivesRelease>()?),
+        173 => writer.put(&reader.get::<CollectivesCapture>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

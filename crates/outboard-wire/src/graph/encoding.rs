@@ -77,6 +77,7 @@ choice! { NodeParams, "graph node" {
     9 = Free { address };
     10 = Batch(node);
     11 = Conditional(node);
+    12 = Captured { ctx, graph };
 }}
 
 choice! { GraphEdit, "graph edit" {

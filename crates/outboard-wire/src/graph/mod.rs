@@ -64,6 +64,7 @@ impl NodeParams {
             NodeParams::Fill(node) => Some(node.ctx),
             NodeParams::Batch(node) => Some(node.ctx),
             NodeParams::Conditional(node) => Some(node.ctx),
+            NodeParams::Captured { ctx, .. } => Some(*ctx),
             _ => None,
         }
     }
@@ -111,6 +112,13 @@ pub enum NodeParams {
     Batch(BatchNode),
     /// Runs its bodies as a value on the device says.
     Conditional(ConditionalNode),
+    /// Runs a graph that the worker has captured: what is in it, only the worker knows.
+    Captured {
+        /// The context it runs in.
+        ctx: ContextId,
+        /// The graph's name.
+        graph: ObjectId,
+    },
 }
 
 /// A launch of a kernel.

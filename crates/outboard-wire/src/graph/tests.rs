@@ -48,6 +48,7 @@ fn edits_survive() {
         }),
         NodeParams::Host(HostNode { function: 1, data: 2 }),
         NodeParams::Child { graph: ObjectId(1), moved: true },
+        NodeParams::Captured { ctx: ContextId(1), graph: ObjectId(2) },
         NodeParams::EventRecord { event: ObjectId(1) },
         NodeParams::EventWait { event: ObjectId(1) },
         NodeParams::Allocate(AllocateNode {

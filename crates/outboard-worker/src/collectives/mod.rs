@@ -4,6 +4,7 @@
 //! helper thread: these may be threads of the same program, whose commands come after. What has
 //! been done before waits for nobody, and the dispatcher makes it itself.
 
+mod captured;
 mod comm;
 mod config;
 mod group;
@@ -21,6 +22,7 @@ use rustc_hash::FxHashMap;
 use crate::io::Registry;
 use crate::nccl::give_sockets;
 
+pub(crate) use captured::capture;
 pub(crate) use comm::Comm;
 pub(crate) use group::run;
 pub(crate) use step::{Prepared, Step};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use outboard_driver::call;
 use outboard_driver::nccl::Id;
+use outboard_driver::{Table, call};
 use outboard_wire::collectives::{Collective, CommCall, ID_BYTES, element_bytes};
 use outboard_wire::messages::*;
 use outboard_wire::{ContextId, DevicePtr, ObjectId};
@@ -12,7 +12,9 @@ use outboard_wire::{ContextId, DevicePtr, ObjectId};
 use super::Handle;
 use crate::answer::{Answer, Outcome};
 use crate::bounds::Kind;
-use crate::collectives::{Collectives, Comm, Failure, Library, Prepared, Step, result, run, tell};
+use crate::collectives::{
+    Collectives, Comm, Failure, Library, Prepared, Step, capture, result, run, tell,
+};
 use crate::generated::dispatch::CollectivesCommands;
 use crate::worker::Worker;
 
@@ -83,6 +85,33 @@ impl CollectivesCommands for Worker {
                 answer.ok(&CollectivesGroupReply { status: 0, failure: "", values });
             }
             Ok(Err(failure)) => answer.ok(&refusal(&failure)),
+            Err(error) => answer.error(error),
+        });
+    }
+
+    fn collectives_capture(&mut self, m: CollectivesCapture, answer: Answer<CollectivesCapture>) {
+        let prepared = self.make_graph(m.graph).map_err(cuda).and_then(|()| {
+            let native = self.graphs.graph(m.graph).map_err(cuda)?.native;
+            Ok((self.prepare(m.calls)?, native))
+        });
+        let (group, graph) = match prepared {
+            Ok(prepared) => prepared,
+            Err(Failure { result: status, sentence }) => {
+                return answer.ok(&CollectivesCaptureReply { status, failure: &sentence });
+            }
+        };
+        let library = self.nccl();
+        let work = move |table: &'static Table| {
+            let outcome = library.get().and_then(|nccl| capture(nccl, table, group, graph));
+            // The thread may serve another context next.
+            let _ = call!(table, cuCtxSetCurrent(core::ptr::null_mut()));
+            Ok(outcome)
+        };
+        self.on_free_helper(answer, work, |answer, outcome: Result<_, CUresult>| match outcome {
+            Ok(Ok(())) => answer.ok(&CollectivesCaptureReply { status: 0, failure: "" }),
+            Ok(Err(Failure { result: status, sentence })) => {
+                answer.ok(&CollectivesCaptureReply { status, failure: &sentence });
+            }
             Err(error) => answer.error(error),
         });
     }

@@ -18,7 +18,7 @@ use crate::worker::Worker;
 type Blame = (u32, u64, u64);
 
 impl Worker {
-    fn make_graph(&mut self, name: ObjectId) -> Outcome {
+    pub(super) fn make_graph(&mut self, name: ObjectId) -> Outcome {
         self.enter()?;
         self.graphs.check_new(name)?;
         let mut native = core::ptr::null_mut();

@@ -48,6 +48,12 @@ pub(crate) trait CollectivesCommands {
         message: CollectivesRelease,
         answer: Answer<CollectivesRelease>,
     );
+    /// Does `collectives_capture` and answers, at once or later.
+    fn collectives_capture(
+        &mut self,
+        message: CollectivesCapture,
+        answer: Answer<CollectivesCapture>,
+    );
 }
 
 /// What a worker does for the messages of api/wire/context.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1516,6 +1522,12 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.collectives_release(message, incoming.answer());
+            Ok(())
+        }
+        173 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.collectives_capture(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

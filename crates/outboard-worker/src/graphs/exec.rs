@@ -103,6 +103,7 @@ impl Worker {
             NodeParams::Empty
             | NodeParams::Allocate(_)
             | NodeParams::Free { .. }
+            | NodeParams::Captured { .. }
             | NodeParams::Conditional(_) => Err(INVALID),
         }
     }

@@ -166,6 +166,10 @@ impl Worker {
                 call!(table, cuGraphAddChildGraphNode(out, graph, before, count, native))?;
                 return Ok(Built([node; 3], host));
             }
+            NodeParams::Captured { graph: captured, .. } => {
+                let native = self.graphs.graph(*captured)?.native.get();
+                call!(table, cuGraphAddChildGraphNode(out, graph, before, count, native))?;
+            }
             NodeParams::EventRecord { event } => {
                 let event = self.streams.event(*event)?;
                 call!(table, cuGraphAddEventRecordNode(out, graph, before, count, event))?;
@@ -328,6 +332,7 @@ impl Worker {
             NodeParams::Allocate(_)
             | NodeParams::Free { .. }
             | NodeParams::Conditional(_)
+            | NodeParams::Captured { .. }
             | NodeParams::Child { moved: true, .. } => return Err(INVALID),
             // The others are made anew, which gives them memory and functions of their own.
             NodeParams::Copy(_)

@@ -585,6 +585,17 @@ impl Collectives for Remote {
     fn collectives_post(&'static self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
         self.collectives_post(ctx, calls)
     }
+
+    #[inline]
+    fn collectives_capture(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        calls: &[CommCall],
+        then: CollectivesDone,
+    ) -> Result<()> {
+        self.collectives_capture(ctx, graph, calls, then)
+    }
 }
 
 impl Crossing for Remote {}

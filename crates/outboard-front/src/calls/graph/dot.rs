@@ -96,7 +96,7 @@ fn label(front: &'static Front, params: &NodeParams, node: u64, flags: u32) -> S
         }
         NodeParams::Fill(_) => "MEMSET".to_owned(),
         NodeParams::Host(_) => "HOST".to_owned(),
-        NodeParams::Child { .. } => "GRAPH".to_owned(),
+        NodeParams::Child { .. } | NodeParams::Captured { .. } => "GRAPH".to_owned(),
         NodeParams::EventRecord { .. } => "EVENT_RECORD".to_owned(),
         NodeParams::EventWait { .. } => "EVENT_WAIT".to_owned(),
         NodeParams::Allocate(allocate) => format!("MEM_ALLOC\\n{} bytes", allocate.bytes),

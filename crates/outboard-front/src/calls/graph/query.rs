@@ -1,7 +1,7 @@
 //! Questions about graphs and nodes that have one answer for all kinds of nodes.
 
 use outboard_abi::{
-    CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUgraphNodeType_enum as T,
+    CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUgraphNodeType_enum as T, CUresult,
 };
 use outboard_wire::graph::{Edge, NodeParams};
 
@@ -21,7 +21,7 @@ pub(crate) fn kind(params: &NodeParams) -> CUgraphNodeType {
         NodeParams::Copy(_) => T::CU_GRAPH_NODE_TYPE_MEMCPY,
         NodeParams::Fill(_) => T::CU_GRAPH_NODE_TYPE_MEMSET,
         NodeParams::Host(_) => T::CU_GRAPH_NODE_TYPE_HOST,
-        NodeParams::Child { .. } => T::CU_GRAPH_NODE_TYPE_GRAPH,
+        NodeParams::Child { .. } | NodeParams::Captured { .. } => T::CU_GRAPH_NODE_TYPE_GRAPH,
         NodeParams::EventRecord { .. } => T::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
         NodeParams::EventWait { .. } => T::CU_GRAPH_NODE_TYPE_WAIT_EVENT,
         NodeParams::Allocate(_) => T::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
@@ -226,6 +226,8 @@ pub unsafe fn cuGraphChildGraphNodeGetGraph<B: Backend>(
     crate::state::ready(process)?;
     let graph = match world(process).node(node as u64)?.params {
         NodeParams::Child { graph, .. } => graph,
+        // Collectives: only the server knows the nodes.
+        NodeParams::Captured { .. } => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         _ => return Err(INVALID),
     };
     // SAFETY: the program's out parameter.

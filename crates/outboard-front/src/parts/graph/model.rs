@@ -100,6 +100,8 @@ pub(crate) struct World {
     pub(crate) memory: Held,
     /// Graphs that servers know and that are gone here.
     pub(crate) gone: Vec<(ServerId, ObjectId)>,
+    /// Graphs that servers have captured, and how many nodes run each.
+    pub(crate) captured: HashMap<ObjectId, usize>,
     handles: u64,
     serials: u32,
 }
@@ -198,6 +200,9 @@ impl World {
             if let Some(first) = self.nodes.get_mut(&edge.node) {
                 first.dependents.push(Edge { node: handle, ports: edge.ports });
             }
+        }
+        if let NodeParams::Captured { graph, .. } = &node.params {
+            *self.captured.entry(*graph).or_default() += 1;
         }
         node.dependencies = dependencies.to_vec();
         if let Some(graph) = self.graphs.get_mut(&node.graph) {

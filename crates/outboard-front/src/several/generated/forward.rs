@@ -610,6 +610,18 @@ impl<S: Member> Collectives for Several<S> {
         let server = self.server(ctx.server())?;
         server.collectives_post(ctx, calls)
     }
+
+    #[inline]
+    fn collectives_capture(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        calls: &[CommCall],
+        then: CollectivesDone,
+    ) -> Result<()> {
+        let server = self.server(ctx.server())?;
+        server.collectives_capture(ctx, graph, calls, then)
+    }
 }
 
 impl<S: Member> Crossing for Several<S> {
