@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use miette::Result;
+use outboard_client::own_settings::SAY_LOST;
 use outboard_client::target::{Target, Targets, VARIABLE};
 
 use crate::{credentials, environment, install, local, probe};
@@ -12,15 +13,13 @@ use crate::{credentials, environment, install, local, probe};
 /// How long the client waits in a server's queue.
 const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
 
-/// Has the client say which server is lost: of several, others go on.
-pub(crate) const SAY_LOST: &str = "OUTBOARD_SAY_LOST";
-
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
     /// The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],… or local[/INDEX]
     /// for this machine's own; without an index all devices of a server. Ranges stand for several,
-    /// gpu[1-4]/0-3; @FILE reads the list from a file. Without this flag OUTBOARD_SERVER, or the
+    /// gpu[1-4]/0-3; @FILE reads the list from a file. With :by-rank behind the list, each rank of
+    /// an MPI program uses one device of it. Without this flag OUTBOARD_SERVER, or the
     /// configuration, or this machine.
     #[arg(long, conflicts_with = "local_cpu")]
     server: Option<Targets>,
@@ -47,6 +46,21 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
+    /// The servers that are to keep a place for the program: none if each of its processes uses a
+    /// device of its own, and this process is none of them.
+    pub(crate) fn to_reserve(&self) -> Result<Vec<Target>> {
+        let Some(servers) = &self.servers else { return Ok(Vec::new()) };
+        let is_nobodys = match servers.by_rank() {
+            Some(by_rank) => by_rank.rank().map_err(|error| probe::bad_address(&error))?.is_none(),
+            None => false,
+        };
+        if is_nobodys {
+            return Ok(Vec::new());
+        }
+        let own = servers.of_this_process().map_err(|error| probe::bad_address(&error))?;
+        Ok(own.servers().to_vec())
+    }
+
     /// The servers, each with its devices.
     pub(crate) fn servers(&self) -> &[Target] {
         self.servers.as_ref().map_or(&[], Targets::servers)
@@ -84,7 +98,8 @@ impl Args {
         variables.extend(self.credentials.changes());
         let (servers, local) = start(probe::servers(self.server)?)?;
         variables.insert(VARIABLE, Some(servers.to_string().into()));
-        if servers.servers().len() > 1 {
+        // Of several servers, others go on; and of ranks, no other program tells.
+        if servers.servers().len() > 1 || servers.by_rank().is_some() {
             variables.insert(SAY_LOST, Some("1".into()));
         }
         if self.no_wait {

@@ -47,7 +47,7 @@ pub(crate) fn server(given: Option<Target>) -> Result<Target, Failure> {
     given.map_or_else(|| Targets::from_env()?.one(), Ok).map_err(|error| bad_address(&error))
 }
 
-fn bad_address(error: &TargetError) -> Failure {
+pub(crate) fn bad_address(error: &TargetError) -> Failure {
     let help = "`outboard config show` says where it was set; write HOST[:PORT][/INDEX],…, unix:PATH or @FILE";
     Failure::new(
         Code::BadAddress,

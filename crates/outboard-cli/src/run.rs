@@ -51,7 +51,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let chosen = args.chosen.choose(local::serve)?;
     let patience = if chosen.no_wait { Some(Duration::ZERO) } else { queue_patience() };
-    probe::reserve_all(chosen.servers(), patience)?;
+    probe::reserve_all(&chosen.to_reserve()?, patience)?;
     for (name, value) in chosen.variables {
         match value {
             Some(value) => command.env(name, value),

@@ -26,8 +26,10 @@ mod speech;
 pub mod target;
 mod times;
 mod tokens;
+mod wanted;
 mod windows;
 
 pub use query::{Query, QueryError};
 pub use remote::Remote;
 pub use session::LOST;
+pub use wanted::of_this_process;

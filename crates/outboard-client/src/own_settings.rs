@@ -14,6 +14,10 @@ use crate::link::security::{Security, Tls};
 use crate::link::{Choice, Config};
 use crate::target::Targets;
 
+/// The variable by which `outboard run` has the library say which of several servers is lost, and
+/// why a rank has no device.
+pub const SAY_LOST: &str = "OUTBOARD_SAY_LOST";
+
 /// The variable with these settings.
 pub const VARIABLE: &str = "OUTBOARD_SERVERS";
 
@@ -82,7 +86,7 @@ impl Config {
     /// own, it is shown no others.
     pub fn of_server(address: &Endpoint) -> Config {
         let mut config = Config::from_env();
-        let says_lost = std::env::var_os("OUTBOARD_SAY_LOST").is_some();
+        let says_lost = std::env::var_os(SAY_LOST).is_some();
         config.said_when_lost = says_lost.then(|| address.to_string());
         // Others than text are a mistake in it, too.
         let text = std::env::var_os(VARIABLE).filter(|text| !text.is_empty());

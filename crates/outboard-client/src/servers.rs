@@ -11,12 +11,12 @@ use outboard_wire::platform::Platform;
 use crate::remote::Remote;
 use crate::session::{OpenError, explain};
 use crate::speech;
-use crate::target::Targets;
+use crate::wanted;
 
 impl Member for Remote {
     fn list() -> Vec<ServerId> {
         // A mistake in the list is reported when the first server is asked for its devices.
-        Targets::from_env()
+        wanted::of_this_process()
             .map_or_else(|_| vec![ServerId::FIRST], |targets| targets.entries().to_vec())
     }
 

@@ -1,6 +1,7 @@
 //! Parses a list of servers and their devices, as users write it.
 
 mod hosts;
+mod ranks;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -8,6 +9,9 @@ use std::str::FromStr;
 
 use outboard_front::backend::{MAX_SERVERS, ServerId};
 use outboard_transport::{AddressError, Endpoint};
+
+pub use ranks::ByRank;
+pub(crate) use ranks::Choice;
 
 /// The environment variable that holds [`Targets`]; `outboard run --server` sets it.
 pub const VARIABLE: &str = "OUTBOARD_SERVER";
@@ -24,12 +28,14 @@ pub struct Target {
 /// The servers of a program: `HOST[:PORT][/INDEX],…`, `unix:PATH[/INDEX],…`, `local[/INDEX],…` or
 /// `@FILE`. Each entry picks one device, and the program sees them in order; an entry without an index means all
 /// devices of the server. HOST and INDEX can be ranges, `gpu[1-4]/0-3`; a file has such lists in
-/// its lines.
+/// its lines. With `:by-rank` behind the list, each process of a job uses one device of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Targets {
     servers: Vec<Target>,
     /// The server of each entry.
     entries: Vec<ServerId>,
+    /// Whether a process uses one entry alone, and which.
+    by_rank: Option<ByRank>,
 }
 
 /// A list of servers that cannot be understood or used.
@@ -86,9 +92,40 @@ pub enum TargetError {
     /// Several servers where one is wanted.
     #[error("this is for one server, and `{0}` names several; name one of them with --server")]
     Several(String),
+    /// Each process is to use one device, and nothing says which process this is.
+    #[error(
+        "`{suffix}` gives each process of a job one device, and nothing says which process this is: start it with mpirun, mpiexec or srun, which set one of {}", variables.join(", ")
+    )]
+    NoRank {
+        /// What stands behind the list.
+        suffix: &'static str,
+        /// The variables that would say it.
+        variables: &'static [&'static str],
+    },
+    /// What should say which process this is does not.
+    #[error("{name} is `{value}`, which is no rank, so nobody knows this process's device")]
+    BadRank {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// The server does not say how many devices it has.
+    #[error(
+        "{0} was asked how many devices it has, and did not say, so nobody knows this process's device"
+    )]
+    NotCounted(String),
     /// The list has changed, and has no such server any more.
     #[error("the list of servers is shorter than it was when the program began to use it")]
     Gone,
+}
+
+impl TargetError {
+    /// Whether the list is fine, and nobody knows which device of it is this process's.
+    pub(crate) fn is_about_a_rank(&self) -> bool {
+        use TargetError::{BadRank, NoRank, NotCounted};
+        matches!(self, NoRank { .. } | BadRank { .. } | NotCounted(_))
+    }
 }
 
 impl Targets {
@@ -130,6 +167,11 @@ impl Targets {
         self.servers.iter().any(|server| server.address == Endpoint::Local)
     }
 
+    /// One server alone.
+    pub(crate) fn alone(server: Target) -> Targets {
+        Targets { servers: vec![server], entries: vec![ServerId::FIRST], by_rank: None }
+    }
+
     /// The same with the server that offers this machine's own devices.
     pub fn with_local(mut self, at: &Endpoint) -> Targets {
         for server in self.servers.iter_mut().filter(|server| server.address == Endpoint::Local) {
@@ -148,8 +190,9 @@ impl FromStr for Targets {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Targets, TargetError> {
-        let mut targets = Targets { servers: Vec::new(), entries: Vec::new() };
-        for entry in hosts::entries(text)? {
+        let (list, by_rank) = ByRank::of_list(text);
+        let mut targets = Targets { servers: Vec::new(), entries: Vec::new(), by_rank };
+        for entry in hosts::entries(list)? {
             let (address, index) = parts(&entry)?;
             let place = targets.servers.iter().position(|server| server.address == address);
             match (place, index) {
@@ -223,7 +266,7 @@ impl fmt::Display for Targets {
             write!(f, "{comma}{}", self.servers[server].entry(given[server]))?;
             given[server] += 1;
         }
-        Ok(())
+        self.by_rank.map_or(Ok(()), |by_rank| by_rank.fmt(f))
     }
 }
 
@@ -283,6 +326,12 @@ mod tests {
                 vec![0, 1, 0],
             ),
             (
+                "gpu1/1,gpu2:by-rank",
+                vec![("gpu1:9470", vec![1]), ("gpu2:9470", vec![])],
+                vec![0, 1],
+            ),
+            ("unix:/s/1 :by-local-rank", vec![("unix:/s", vec![1])], vec![0]),
+            (
                 "unix:/run/a.sock,gpu1/3",
                 vec![("unix:/run/a.sock", vec![]), ("gpu1:9470", vec![3])],
                 vec![0, 1],
@@ -326,6 +375,8 @@ mod tests {
             ("gpu1/0,gpu2,gpu1/0", "twice"),
             ("/0", "names no host"),
             ("unix:a", "unix:/PATH"),
+            (":by-rank", "empty entry"),
+            ("gpu1:by-rank,gpu2", "by-rank"),
             (&many.join(","), "more than 64 servers"),
         ] {
             let error = text.parse::<Targets>().unwrap_err().to_string();

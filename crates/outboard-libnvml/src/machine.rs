@@ -1,7 +1,7 @@
 //! The devices of all servers of the program as those of one machine, and a connection to each
 //! server.
 
-use outboard_client::target::{Target, Targets};
+use outboard_client::target::Target;
 use outboard_client::{Query, QueryError};
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::messages::Call;
@@ -41,7 +41,7 @@ fn connect(targets: &[Target]) -> Result<Vec<Query>, QueryError> {
 impl Machine {
     /// Connects to the servers that the environment names.
     pub(crate) fn open() -> Result<Machine, QueryError> {
-        let targets = Targets::from_env().map_err(|_| QueryError::Unusable)?;
+        let targets = outboard_client::of_this_process().map_err(|_| QueryError::Unusable)?;
         let servers = connect(targets.servers())?;
         let platforms = servers.iter().map(|server| server.platform().clone()).collect();
         Ok(Machine { servers, platform: merged(platforms, targets.entries()) })

@@ -28,7 +28,8 @@ pub(super) fn has_key(name: &str) -> bool {
 /// Returns the mistake in a name: it is a list of servers without their devices.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let targets: Targets = name.parse().map_err(|error| format!("{error}"))?;
-    if name.contains('@') || targets.servers().iter().any(|server| !server.devices.is_empty()) {
+    let has_devices = targets.servers().iter().any(|server| !server.devices.is_empty());
+    if name.contains('@') || targets.by_rank().is_some() || has_devices {
         return Err("write HOST[:PORT] or unix:PATH, without a device".to_owned());
     }
     Ok(())
@@ -95,6 +96,7 @@ mod tests {
             ("unix:/s", true),
             ("gpu1/0", false),
             ("@f", false),
+            ("gpu1:by-rank", false),
             ("", false),
         ] {
             assert_eq!(check_name(name).is_ok(), is_right, "{name}");

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
+use outboard_client::own_settings::SAY_LOST;
 use outboard_client::{own_settings, target};
 use outboard_pool::api::Reach;
-
-use crate::chosen::SAY_LOST;
 
 /// The variables by which a program finds these servers and shows them the lease, and the key to
 /// which it is bound, that are in these files.

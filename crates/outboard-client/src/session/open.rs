@@ -27,6 +27,7 @@ use crate::graphs::GraphHosts;
 use crate::host_calls::HostFunctions;
 use crate::kernels::KnownKernels;
 use crate::link::{Config, ConnectError, Link, NoticeHandler};
+use crate::own_settings::SAY_LOST;
 use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::requests::{Answerer, Requests};
@@ -34,6 +35,7 @@ use crate::reuse::Reuse;
 use crate::speech;
 use crate::target::{Target, Targets, VARIABLE};
 use crate::times::Times;
+use crate::wanted;
 use crate::windows::{self, TooFew};
 
 /// Why there is no session.
@@ -118,7 +120,7 @@ fn connect(
     faults: &'static dyn Faults,
     pager: &'static Pager,
 ) -> std::result::Result<(Arc<Session>, Platform), OpenError> {
-    let targets = Targets::from_env()?;
+    let targets = wanted::of_this_process()?;
     let servers = targets.servers().len();
     let offer = windows::offer(server, servers)?;
     match connect_within(&targets, server, offer.as_deref(), faults, pager) {
@@ -272,9 +274,14 @@ fn client_name() -> String {
     format!("{} ({})", name.unwrap_or_default(), std::process::id())
 }
 
-/// A CUDA program expects no output from its driver; `OUTBOARD_LOG` turns it on.
+/// A CUDA program expects no output from its driver; `OUTBOARD_LOG` turns it on, and of ranks
+/// without a device `outboard run` has it speak.
 pub(crate) fn explain(error: &OpenError) {
-    say_once(error.code(), &error.to_string());
+    let is_heard = matches!(error, OpenError::Target(error) if error.is_about_a_rank())
+        && std::env::var_os(SAY_LOST).is_some();
+    once(&error.to_string(), |sentence| {
+        if is_heard { say_aloud(error.code(), sentence) } else { say(error.code(), sentence) }
+    });
 }
 
 /// `CUDA_VISIBLE_DEVICES` leaves none of so many devices.
@@ -285,17 +292,21 @@ pub(crate) fn explain_hidden(devices: usize) {
     let sentence = format!(
         "CUDA_VISIBLE_DEVICES is `{value}`, which hides {these} of the session from this program; indices count from 0 among these"
     );
-    say_once(Code::NoDevice, &sentence);
+    once(&sentence, |sentence| say(Code::NoDevice, sentence));
 }
 
-/// Says nothing that was the last thing to be said: programs start the driver again and again.
-fn say_once(code: Code, sentence: &str) {
+/// Has nothing said that was the last thing to be said: programs start the driver again and again.
+fn once(sentence: &str, say: impl FnOnce(&str)) {
     static LAST: Mutex<String> = Mutex::new(String::new());
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if *last != sentence {
-        say(code, sentence);
+        say(sentence);
         sentence.clone_into(&mut last);
     }
+}
+
+fn say_aloud(code: Code, sentence: &str) {
+    eprintln!("outboard: {}", code.end(&plain_lines(sentence)));
 }
 
 pub(super) fn say(code: Code, sentence: &str) {
