@@ -23,7 +23,7 @@ pub(super) struct Signals {
 
 /// The meaning of a signal.
 pub(super) enum Asked {
-    /// To stop; the signal's name.
+    /// To stop; the signal's name, or why there is nothing left to do.
     Stop(&'static str),
     /// Become the program that now has this one's path.
     Upgrade(Asker),

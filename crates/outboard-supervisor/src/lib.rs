@@ -30,6 +30,7 @@ pub mod metrics;
 mod neighbour;
 mod newcomer;
 mod notify;
+mod once;
 mod orphan;
 mod outside;
 mod over;
@@ -202,8 +203,15 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     tasks.spawn_local(notify::watchdog());
     tasks.spawn_local(tell_left_out());
     notify::ready();
+    let mut clients = once::Clients::none_yet(config.standing.once);
     let reason = loop {
-        match tasks.run_until(doors.accept_while(&supervisor, signals.next(&mut askers))).await {
+        let asked = async {
+            tokio::select! {
+                asked = signals.next(&mut askers) => asked,
+                why = clients.gone(&supervisor) => Asked::Stop(why),
+            }
+        };
+        match tasks.run_until(doors.accept_while(&supervisor, asked)).await {
             Asked::Stop(signal) => break signal,
             Asked::Upgrade(asker) => {
                 let upgrade = tasks.run_until(try_upgrade(

@@ -17,6 +17,17 @@ pub struct Config {
     /// For how long a session waits for that server; for ever, or as long as its client is there,
     /// without.
     pub outlive: Option<Duration>,
+    /// When it ends by itself, if it does.
+    pub once: Option<Once>,
+}
+
+/// When a server ends that is there for some clients and no others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Once {
+    /// How long it waits for the first client.
+    pub first: Duration,
+    /// How long it waits for another one after the last has gone.
+    pub after: Duration,
 }
 
 /// A folder for what a server notes while it runs.
@@ -37,6 +48,7 @@ impl Default for Config {
             records: Folder::Off,
             program: None,
             outlive: None,
+            once: None,
         }
     }
 }
