@@ -150,7 +150,7 @@ fn specification(args: &GenerateArgs, server: Target) -> Result<Specification> {
         edits.mounts.push(Mount::new(folder, folder.to_string_lossy())?);
     }
     let device = |name: String, devices: Vec<u32>| {
-        let target = Target { address: address.clone(), devices };
+        let target = Target { address: address.clone(), devices, invitation: None };
         Device {
             name,
             container_edits: Edits {

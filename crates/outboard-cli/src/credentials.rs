@@ -53,7 +53,7 @@ pub(crate) struct Args {
 pub(crate) fn warn_of_open_files(servers: &[Target]) {
     let mut files = BTreeSet::new();
     for server in servers {
-        let security = Config::of_server(&server.address).security;
+        let security = Config::of_server(server).security;
         files.extend(security.token_file.map(|path| (path, "token")));
         files.extend(security.key.map(|path| (path, "key")));
         files.extend(security.lease.map(|path| (path, "lease")));

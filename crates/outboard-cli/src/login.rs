@@ -1,19 +1,17 @@
 //! `outboard login`: stores the string from a server's operator, so that no command needs a flag.
 
-pub(crate) mod invitation;
-
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Command;
 use miette::Result;
+use outboard_client::invitation::Invitation;
 use outboard_wire::Code;
 
 use crate::config::edit::Table;
 use crate::config::{self, client, context, store};
 use crate::failure::Failure;
 use crate::output::print;
-use invitation::Invitation;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -111,7 +111,7 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
     let deadline = Instant::now() + PATIENCE;
     let stream =
         Any.connect(&address, PATIENCE).map_err(|error| no_connection(&address, &error))?;
-    let config = Config::of_server(&target.address);
+    let config = Config::of_server(target);
     let turn = Turn { patience, waits: &mut waits };
     let opened = open(stream, &address, &hello, &config.security, deadline, turn);
     let Opened { stream, welcome, encrypted, .. } =

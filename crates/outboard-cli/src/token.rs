@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use miette::{IntoDiagnostic, Result};
+use outboard_client::invitation::{self, Invitation};
 use outboard_control::identity::Limits;
 use outboard_pool::api::Role;
 use outboard_supervisor::auth::certificate;
@@ -18,7 +19,6 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::images::bytes;
-use crate::login::invitation::{self, Invitation};
 use crate::output::print;
 use crate::serve::auth::state_folder;
 use crate::{broker, time};

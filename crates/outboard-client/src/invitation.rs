@@ -9,28 +9,35 @@ use std::str::FromStr;
 use outboard_transport::Endpoint;
 use outboard_transport::tls::Fingerprint;
 
-const SCHEME: &str = "outboard://";
+pub(crate) const SCHEME: &str = "outboard://";
 /// Hexadecimal digits of a token, behind `obt_`.
 const DIGITS: usize = 64;
 
 /// An address, the certificate of the server there, and a token for it.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Invitation {
-    pub(crate) server: Endpoint,
-    pub(crate) fingerprint: Fingerprint,
-    pub(crate) token: String,
+pub struct Invitation {
+    /// Where the server is.
+    pub server: Endpoint,
+    /// Its certificate's.
+    pub fingerprint: Fingerprint,
+    /// What it knows the client by.
+    pub token: String,
 }
 
 /// Why a string is refused. It quotes no part of the string: what looks like an address may be a
 /// token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Mistake {
+pub enum Mistake {
+    /// It is something else.
     #[error("it does not begin with {SCHEME}")]
     Scheme,
+    /// It has no token.
     #[error("its token is not `obt_` with {DIGITS} digits and an @ behind it")]
     Token,
+    /// It has no fingerprint.
     #[error("its fingerprint is not `/sha256:` with 64 digits, at the end")]
     Fingerprint,
+    /// It has no address.
     #[error("between @ and / is no HOST:PORT")]
     Server,
 }
@@ -49,7 +56,7 @@ fn is_address(server: &Endpoint) -> bool {
 }
 
 /// An address as people write it, if it can stand in such a string.
-pub(crate) fn address(text: &str) -> Option<Endpoint> {
+pub fn address(text: &str) -> Option<Endpoint> {
     text.parse().ok().filter(is_address)
 }
 
@@ -67,6 +74,13 @@ impl FromStr for Invitation {
         let fingerprint = fingerprint.parse().map_err(|_| Mistake::Fingerprint)?;
         let server = address(server).ok_or(Mistake::Server)?;
         Ok(Invitation { server, fingerprint, token: token.to_owned() })
+    }
+}
+
+/// The token is nobody else's business.
+impl fmt::Debug for Invitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}...@{}/{}", self.server, self.fingerprint)
     }
 }
 

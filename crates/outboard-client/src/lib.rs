@@ -7,6 +7,7 @@ pub mod fuzzing;
 mod graphs;
 mod host;
 mod host_calls;
+pub mod invitation;
 mod kernels;
 pub mod link;
 mod mapped_file;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::link::security::{Security, Tls};
 use crate::link::{Choice, Config};
-use crate::target::Targets;
+use crate::target::{Target, Targets};
 
 /// The variable by which `outboard run` has the library say which of several servers is lost, and
 /// why a rank has no device.
@@ -84,7 +84,8 @@ pub fn is_credential(key: &str) -> bool {
 impl Config {
     /// The settings for one server, as the environment says. If the server has credentials of its
     /// own, it is shown no others.
-    pub fn of_server(address: &Endpoint) -> Config {
+    pub fn of_server(server: &Target) -> Config {
+        let address = &server.address;
         let mut config = Config::from_env();
         let says_lost = std::env::var_os(SAY_LOST).is_some();
         config.said_when_lost = says_lost.then(|| address.to_string());
@@ -94,6 +95,14 @@ impl Config {
             && let Err(mistake) = apply(&text.to_string_lossy(), address, &mut config)
         {
             config.security.mistake = Some(mistake);
+        }
+        if let Some(invitation) = &server.invitation {
+            config.security = Security {
+                fingerprint: Some(invitation.fingerprint.to_string()),
+                token: Some(invitation.token.clone()),
+                of_server: Some(address.to_string()),
+                ..Security::default()
+            };
         }
         config
     }

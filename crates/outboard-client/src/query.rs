@@ -34,7 +34,7 @@ pub enum QueryError {
 impl Query {
     /// Connects to a server.
     pub fn open(target: &Target) -> Result<Query, QueryError> {
-        let mut config = Config::of_server(&target.address);
+        let mut config = Config::of_server(target);
         if config.transport == Choice::Auto
             && Endpoint::unix_path(&target.address.to_string()).is_none()
         {

@@ -1,17 +1,21 @@
 //! Parses a list of servers and their devices, as users write it.
 
+mod files;
 mod hosts;
 mod ranks;
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use outboard_front::backend::{MAX_SERVERS, ServerId};
 use outboard_transport::{AddressError, Endpoint};
 
-pub use ranks::ByRank;
+use crate::invitation::Invitation;
+pub use files::name_of_server;
 pub(crate) use ranks::Choice;
+pub use ranks::{ByRank, of_job};
 
 /// The environment variable that holds [`Targets`]; `outboard run --server` sets it.
 pub const VARIABLE: &str = "OUTBOARD_SERVER";
@@ -23,6 +27,8 @@ pub struct Target {
     pub address: Endpoint,
     /// Indices of its devices, in the order the program is to see them; empty for all.
     pub devices: Vec<u32>,
+    /// How to know the server and be known there, if the list's file says it.
+    pub invitation: Option<Arc<Invitation>>,
 }
 
 /// The servers of a program: `HOST[:PORT][/INDEX],…`, `unix:PATH[/INDEX],…`, `local[/INDEX],…` or
@@ -36,6 +42,8 @@ pub struct Targets {
     entries: Vec<ServerId>,
     /// Whether a process uses one entry alone, and which.
     by_rank: Option<ByRank>,
+    /// The file of each entry, if it has tokens.
+    origins: Vec<Option<files::Origin>>,
 }
 
 /// A list of servers that cannot be understood or used.
@@ -83,6 +91,14 @@ pub enum TargetError {
         path: String,
         /// Why not.
         why: String,
+    },
+    /// Nobody knows how long to wait for a file.
+    #[error("`{seconds}` in `{entry}` is no number of seconds up to a day; write @FILE:wait=60")]
+    Wait {
+        /// The entry.
+        entry: String,
+        /// What stands there instead.
+        seconds: String,
     },
     /// There are more servers than a program can have.
     #[error(
@@ -169,7 +185,8 @@ impl Targets {
 
     /// One server alone.
     pub(crate) fn alone(server: Target) -> Targets {
-        Targets { servers: vec![server], entries: vec![ServerId::FIRST], by_rank: None }
+        let (servers, entries) = (vec![server], vec![ServerId::FIRST]);
+        Targets { servers, entries, by_rank: None, origins: vec![None] }
     }
 
     /// The same with the server that offers this machine's own devices.
@@ -191,13 +208,16 @@ impl FromStr for Targets {
 
     fn from_str(text: &str) -> Result<Targets, TargetError> {
         let (list, by_rank) = ByRank::of_list(text);
-        let mut targets = Targets { servers: Vec::new(), entries: Vec::new(), by_rank };
+        let mut targets =
+            Targets { servers: Vec::new(), entries: Vec::new(), by_rank, origins: Vec::new() };
         for entry in hosts::entries(list)? {
-            let (address, index) = parts(&entry)?;
+            let (address, index) = parts(&entry.text)?;
+            let invitation = entry.invitation.map(Arc::new);
             let place = targets.servers.iter().position(|server| server.address == address);
             match (place, index) {
                 (None, index) => {
-                    targets.servers.push(Target { address, devices: index.into_iter().collect() });
+                    let devices = index.into_iter().collect();
+                    targets.servers.push(Target { address, devices, invitation });
                 }
                 // All devices are all: nothing can stand beside them.
                 (Some(place), Some(index)) if !targets.servers[place].devices.is_empty() => {
@@ -211,6 +231,7 @@ impl FromStr for Targets {
             }
             let place = place.unwrap_or(targets.servers.len() - 1);
             targets.entries.push(ServerId::new(place).ok_or(TargetError::TooMany)?);
+            targets.origins.push(entry.origin);
         }
         Ok(targets)
     }
@@ -263,6 +284,14 @@ impl fmt::Display for Targets {
         let mut given = vec![0; self.servers.len()];
         for (position, server) in self.entries.iter().map(|server| server.place()).enumerate() {
             let comma = if position == 0 { "" } else { "," };
+            // The file stands for all its servers.
+            if let Some(origin) = &self.origins[position] {
+                if position == 0 || self.origins[position - 1].as_ref() != Some(origin) {
+                    write!(f, "{comma}@{origin}")?;
+                }
+                given[server] += 1;
+                continue;
+            }
             write!(f, "{comma}{}", self.servers[server].entry(given[server]))?;
             given[server] += 1;
         }

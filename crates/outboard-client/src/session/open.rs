@@ -149,7 +149,7 @@ fn connect_within(
     let kernels = Arc::new(KnownKernels::default());
     let (memory_wanted, lost_links) = (Arc::default(), Arc::default());
     let freed_places = Arc::default();
-    let config = Config::of_server(&target.address);
+    let config = Config::of_server(target);
     let requests = Requests::new(Arc::clone(&copies), answerers);
     let told = Notices {
         pending: Arc::clone(&pending),

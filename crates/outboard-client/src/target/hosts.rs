@@ -1,33 +1,54 @@
-//! Lists of hosts as Slurm writes them, ranges of device indices, and files of servers: what a list
-//! of servers is before each of its entries is one server with one device or all of them.
-
-use std::fs;
+//! Lists of hosts as Slurm writes them, and ranges of device indices: what a list of servers is before
+//! each of its entries is one server with one device or all of them.
 
 use outboard_transport::Endpoint;
 
 use super::TargetError;
+use super::files::{self, Origin};
+use crate::invitation::Invitation;
 
 /// How many entries a list may have when everything in it is written out: more than the devices of
 /// as many servers as a program can have.
 const ENTRIES: usize = 4096;
-/// The largest file of servers that is read, in bytes.
-const FILE: u64 = 1 << 20;
+
+/// One server with one device, or with all of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// HOST[:PORT][/INDEX] and the like.
+    pub(super) text: String,
+    /// What its file says of the server besides.
+    pub(super) invitation: Option<Invitation>,
+    /// The file, if it says such things of any server.
+    pub(super) origin: Option<Origin>,
+}
 
 /// The entries of a list, written out: `gpu[1-2]/0-1` is `gpu1/0`, `gpu1/1`, `gpu2/0`, `gpu2/1`.
 /// Reads the files that it names as `@FILE`.
-pub(super) fn entries(list: &str) -> Result<Vec<String>, TargetError> {
+pub(super) fn entries(list: &str) -> Result<Vec<Entry>, TargetError> {
     let mut all = Vec::new();
     for entry in split(list) {
         match entry.strip_prefix('@') {
-            Some(path) => of_file(path, &mut all)?,
-            None => write_out(list, entry, &mut all)?,
+            Some(path) => files::entries(path, &mut all)?,
+            None => written_out(list, entry, &mut all)?,
         }
     }
     Ok(all)
 }
 
+/// Adds the entries that an entry stands for.
+pub(super) fn written_out(
+    list: &str,
+    entry: &str,
+    all: &mut Vec<Entry>,
+) -> Result<(), TargetError> {
+    let mut texts = Vec::new();
+    write_out(list, entry, ENTRIES - all.len().min(ENTRIES), &mut texts)?;
+    all.extend(texts.into_iter().map(|text| Entry { text, invitation: None, origin: None }));
+    Ok(())
+}
+
 /// The parts between the commas that are in no bracket.
-fn split(list: &str) -> impl Iterator<Item = &str> {
+pub(super) fn split(list: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_u32;
     list.split(move |letter| {
         match letter {
@@ -40,37 +61,13 @@ fn split(list: &str) -> impl Iterator<Item = &str> {
     .map(str::trim)
 }
 
-/// The entries of a file: lists as on a command line, in one or more lines. Text behind a `#` is a
-/// comment.
-fn of_file(path: &str, all: &mut Vec<String>) -> Result<(), TargetError> {
-    let wrong = |why: String| TargetError::File { path: path.to_owned(), why };
-    let found = fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
-    if !found.is_file() {
-        return Err(wrong("it is no regular file".to_owned()));
-    }
-    if found.len() > FILE {
-        return Err(wrong(format!("it has more than {FILE} bytes")));
-    }
-    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let before = all.len();
-    for (number, line) in text.lines().enumerate() {
-        let list = line.split_once('#').map_or(line, |(list, _)| list).trim();
-        if list.is_empty() {
-            continue;
-        }
-        for entry in split(list) {
-            let in_line = |why: String| wrong(format!("line {}: {why}", number + 1));
-            if entry.starts_with('@') {
-                return Err(in_line("a file of servers cannot name another".to_owned()));
-            }
-            write_out(list, entry, all).map_err(|error| in_line(error.to_string()))?;
-        }
-    }
-    if all.len() == before { Err(wrong("it names no server".to_owned())) } else { Ok(()) }
-}
-
 /// Writes an entry of a list out.
-fn write_out(list: &str, entry: &str, all: &mut Vec<String>) -> Result<(), TargetError> {
+fn write_out(
+    list: &str,
+    entry: &str,
+    room: usize,
+    all: &mut Vec<String>,
+) -> Result<(), TargetError> {
     if entry.is_empty() {
         return Err(TargetError::Empty(list.to_owned()));
     }
@@ -84,7 +81,7 @@ fn write_out(list: &str, entry: &str, all: &mut Vec<String>) -> Result<(), Targe
         };
         (hosts_of(entry, hosts)?, indices)
     };
-    if hosts.len() * indices.len().max(1) > ENTRIES - all.len().min(ENTRIES) {
+    if hosts.len() * indices.len().max(1) > room {
         return Err(TargetError::TooLong(entry.to_owned()));
     }
     for host in hosts {
@@ -171,6 +168,10 @@ mod tests {
 
     use super::*;
 
+    fn texts(list: &str) -> Result<Vec<String>, TargetError> {
+        Ok(entries(list)?.into_iter().map(|entry| entry.text).collect())
+    }
+
     #[test]
     fn lists_are_written_out() {
         for (list, all) in [
@@ -191,7 +192,7 @@ mod tests {
             // The reader of one entry refuses these.
             ("gpu1/x,gpu1/-1,gpu1/", "gpu1/x gpu1/-1 gpu1/"),
         ] {
-            assert_eq!(entries(list).unwrap().join(" "), all, "{list}");
+            assert_eq!(texts(list).unwrap().join(" "), all, "{list}");
         }
     }
 
@@ -210,41 +211,10 @@ mod tests {
             ("gpu[0-99999999999]", "`0-99999999999` in"),
             ("a[0-99]b[0-99]", "more than 4096"),
             ("gpu[0-63]/0-64", "more than 4096"),
-            ("@/there/is/no/such/file", "`/there/is/no/such/file`"),
-            ("@/", "no regular file"),
         ] {
             let error = entries(list).unwrap_err().to_string();
             assert!(error.contains(reason), "{list}: {error}");
         }
-    }
-
-    #[test]
-    fn a_file_names_servers() {
-        let path = std::env::temp_dir().join(format!("outboard-servers-{}", std::process::id()));
-        let list = format!("gpu9,@{}", path.display());
-        for (text, all) in [
-            (
-                "gpu1\ngpu[2-3]/0 # two more\n\n# no server\n gpu4, gpu5\n",
-                Ok("gpu9 gpu1 gpu2/0 gpu3/0 gpu4 gpu5"),
-            ),
-            ("gpu1", Ok("gpu9 gpu1")),
-            ("# nothing\n", Err("it names no server")),
-            ("gpu1\n@other\n", Err("line 2: a file of servers cannot name another")),
-            ("gpu1\n\ngpu[2\n", Err("line 3: `[2` in `gpu[2`")),
-            ("gpu1,\n", Err("line 1: the list of servers `gpu1,` has an empty entry")),
-        ] {
-            fs::write(&path, text).unwrap();
-            match (entries(&list), all) {
-                (Ok(found), Ok(all)) => assert_eq!(found.join(" "), all, "{text}"),
-                (Err(error), Err(reason)) => {
-                    assert!(error.to_string().contains(reason), "{text}: {error}");
-                }
-                (found, _) => panic!("{text}: {found:?}"),
-            }
-        }
-        fs::write(&path, vec![b'#'; FILE as usize + 1]).unwrap();
-        assert!(entries(&list).unwrap_err().to_string().contains("more than 1048576 bytes"));
-        fs::remove_file(path).unwrap();
     }
 
     proptest! {

@@ -27,6 +27,23 @@ const OF_NODE: [&str; 5] = [
     "SLURM_LOCALID",
 ];
 
+/// The number of processes that were started together, by the launchers that say it, beside the
+/// number of each.
+const SIZES: [(&str, &str); 4] = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+];
+
+/// This process's rank and the number of processes that were started with it, if a launcher has
+/// started it.
+pub fn of_job() -> Option<(u32, u32)> {
+    let number = |name: &str| std::env::var(name).ok()?.trim().parse::<u32>().ok();
+    let launcher = SIZES.iter().find(|(rank, _)| std::env::var_os(rank).is_some());
+    launcher.and_then(|(rank, size)| Some((number(rank)?, number(size)?)))
+}
+
 impl ByRank {
     const ALL: [ByRank; 2] = [ByRank::Job, ByRank::Node];
 
@@ -118,7 +135,7 @@ impl Targets {
 impl Target {
     /// The server with one of its devices.
     pub(crate) fn with_only(&self, device: u32) -> Target {
-        Target { address: self.address.clone(), devices: vec![device] }
+        Target { devices: vec![device], ..self.clone() }
     }
 }
 
