@@ -3,10 +3,9 @@
 //! The server holds one end of a pipe, and this process and all that it starts hold the other one:
 //! when the last of them has ended, the server does, too.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,6 +20,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::driver::{self, Choice};
 use crate::environment;
 use crate::failure::Failure;
+use crate::private_folder::PrivateFolder;
 
 /// The driver library of such a server, as `outboard serve --driver` takes it.
 const DRIVER: &str = "OUTBOARD_LOCAL_DRIVER";
@@ -37,9 +37,6 @@ const LOG: &str = "log";
 
 /// Sessions end with their programs, however long these go on.
 const DRAIN: &str = "3000000000";
-
-/// Longer paths cannot be those of a socket.
-const LONGEST_FOLDER: usize = 80;
 
 /// A server for this process and what it starts.
 pub(crate) struct Server {
@@ -73,11 +70,11 @@ impl Server {
     fn start() -> Result<Server> {
         environment::forget_own_libraries();
         let driver = driver()?;
-        let folder = Folder::create()
+        let folder = PrivateFolder::create("local")
             .into_diagnostic()
             .wrap_err("cannot make a folder for the socket of a private server")?;
-        let socket = folder.0.join(SOCKET);
-        let log = File::create(folder.0.join(LOG)).into_diagnostic()?;
+        let socket = folder.path().join(SOCKET);
+        let log = File::create(folder.path().join(LOG)).into_diagnostic()?;
         let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC).into_diagnostic()?;
         let mut command = Command::new("/proc/self/exe");
         command
@@ -88,7 +85,7 @@ impl Server {
             .arg("--socket")
             .arg(&socket)
             .arg("--state")
-            .arg(folder.0.join("state"))
+            .arg(folder.path().join("state"))
             .arg(format!("--{FLAG}"));
         // What the machine's own server is told is not meant for this one.
         let others = std::env::vars_os().map(|(name, _)| name);
@@ -137,7 +134,7 @@ fn driver() -> Result<PathBuf> {
 }
 
 /// Waits until clients can connect. A server that has ended has said why.
-fn wait_for(child: &mut Child, folder: &Folder) -> Result<()> {
+fn wait_for(child: &mut Child, folder: &PrivateFolder) -> Result<()> {
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         // Without the line, the end of its output is its own end.
@@ -147,50 +144,13 @@ fn wait_for(child: &mut Child, folder: &Folder) -> Result<()> {
         return Ok(());
     }
     let status = child.wait().into_diagnostic()?;
-    let said = std::fs::read_to_string(folder.0.join(LOG)).unwrap_or_default();
+    let said = std::fs::read_to_string(folder.path().join(LOG)).unwrap_or_default();
     let message = format!(
         "the private server of this machine's own devices did not start ({status}); it said:\n{}",
         said.trim_end()
     );
     let help = "`outboard doctor serve` checks this machine as a server";
     Err(Failure::new(Code::ServerStart, message, help).into())
-}
-
-/// A new folder, which goes again unless it is kept.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn create() -> io::Result<Folder> {
-        let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let fits = |folder: &PathBuf| {
-            folder.is_absolute() && folder.as_os_str().len() < LONGEST_FOLDER && folder.is_dir()
-        };
-        let above = given.filter(fits).unwrap_or_else(|| PathBuf::from("/tmp"));
-        let process = std::process::id();
-        // One that is there belongs to another server.
-        let mut number = 0;
-        loop {
-            let folder = above.join(format!("outboard-local-{process}.{number}"));
-            match DirBuilder::new().mode(0o700).create(&folder) {
-                Ok(()) => return Ok(Folder(folder)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 1000 => {
-                    number += 1;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// The server removes it.
-    fn keep(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// What the server itself does: tells its parent that clients can connect, and asks itself to stop

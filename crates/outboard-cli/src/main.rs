@@ -27,6 +27,7 @@ mod login;
 mod manual;
 mod output;
 mod pool;
+mod private_folder;
 mod probe;
 mod profile;
 mod run;

@@ -4,6 +4,7 @@ pub(crate) mod auth;
 mod collectives;
 mod compute_cache;
 mod confinement;
+mod job;
 mod observe;
 mod peers;
 mod pool;
@@ -100,6 +101,8 @@ pub(crate) struct Args {
     collectives: collectives::Args,
     #[command(flatten)]
     resume: resume::Args,
+    #[command(flatten)]
+    job: job::Args,
     /// This server is a program's own: it ends once its standard input does, and removes the folder
     /// of its socket.
     #[arg(long = crate::local::FLAG, hide = true)]
@@ -209,7 +212,8 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     }
     let mut worker = WorkerCommand::this_program(arguments);
     worker.cgroup = confinement.cgroup();
-    let listen = if args.listen == "none" { args.listen } else { with_port(&args.listen) };
+    let listen = args.job.listen(args.listen)?;
+    let listen = if listen == "none" { listen } else { with_port(&listen) };
     let mut config = Config::new(listen, worker);
     config.driver = crate::driver::shown(&driver);
     config.log_format = format;
@@ -247,9 +251,11 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     if args.private {
         crate::local::attach(&mut config).into_diagnostic()?;
     }
+    let rendezvous = args.job.apply(&mut config)?;
     let served = outboard_supervisor::serve(config).map_err(|error| cannot_serve(&error).into());
     crate::local::clean_up(socket.as_deref());
-    served
+    let met = rendezvous.map_or(Ok(()), job::Rendezvous::end);
+    served.and(met.map_err(Into::into))
 }
 
 fn cannot_serve(error: &ServeError) -> Failure {
