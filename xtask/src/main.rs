@@ -20,6 +20,7 @@ mod latency;
 #[cfg(test)]
 mod layers;
 mod miri;
+mod mpi;
 #[cfg(test)]
 mod packaging;
 mod programs;
@@ -77,6 +78,8 @@ enum Command {
     Compatibility(compatibility::Args),
     /// Count the instructions of the hot paths, and compare them with those that are checked in.
     Counts(counts::Args),
+    /// Lay out Open MPI and MPICH, and compile the MPI programs, for the tests of MPI.
+    Mpi,
     /// Lay out an etcd for the tests of several brokers.
     Etcd,
     /// Build the images for containers with Debian's podman, and run what is in them.
@@ -122,6 +125,7 @@ fn main() -> std::process::ExitCode {
         Command::Compatibility(args) => compatibility::run(&args),
         Command::Counts(args) => counts::run(&args),
         Command::Etcd => etcd::ensure(),
+        Command::Mpi => mpi::ensure(),
         Command::Image(args) => image::run(&args),
         Command::ImageInside(args) => image::inside::run(&args),
         Command::Kubernetes(args) => kubernetes::run(&args),

@@ -149,11 +149,16 @@ fn build(toolchain: &Toolchain, programs: &[Program], jobs: usize) -> Result<()>
     .context("some programs do not compile")
 }
 
+/// What programs are compiled with and for, unless they say otherwise.
+pub(crate) const USUAL: [&str; 4] =
+    ["-std=c++17", "-O2", "-gencode", "arch=compute_75,code=compute_75"];
+
 /// The commands that build a program.
 fn commands(toolchain: &Toolchain, program: &Program) -> Result<Vec<Command>> {
     let out = dir().join(&program.name);
     let (is_static, release) = program.runtime()?;
-    let code = program.entry.code.as_deref().unwrap_or("arch=compute_75,code=compute_75");
+    let [standard, level, code_of, usual] = USUAL;
+    let code = program.entry.code.as_deref().unwrap_or(usual);
     let lib = toolchain.runtime(release);
     let runtime = match (is_static, release.split_once('.').map_or(release, |(major, _)| major)) {
         (true, _) => {
@@ -170,7 +175,7 @@ fn commands(toolchain: &Toolchain, program: &Program) -> Result<Vec<Command>> {
     };
 
     let mut nvcc = Command::new(toolchain.nvcc());
-    nvcc.args(["-std=c++17", "-O2", "-gencode", code]);
+    nvcc.args([standard, level, code_of, code]);
     let Some(kernels) = &program.entry.kernels else {
         nvcc.arg("-o").arg(&out).args(program.sources()).args(&program.entry.flags);
         nvcc.args(["-Xcompiler", "-Wall", "-Xlinker", "-s", "-L"]).arg(toolchain.lib());
@@ -216,7 +221,7 @@ fn stamp(program: &Program, commands: &[Command]) -> Result<String> {
 }
 
 /// Runs a compiler; what it says is shown when it fails.
-fn run_quietly(command: &Command) -> Result<()> {
+pub(crate) fn run_quietly(command: &Command) -> Result<()> {
     let mut command_again = Command::new(command.get_program());
     command_again.args(command.get_args());
     let output = command_again

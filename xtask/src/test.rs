@@ -118,9 +118,10 @@ const fn step_of(
 }
 
 /// What only builds or fetches, and apart from what the other steps build.
-const BESIDE: [Step; 6] = [
+const BESIDE: [Step; 7] = [
     step_of("etcd", |_, _| Ok(crate::etcd::attempt())),
     step_of("test programs", |_, _| programs::ensure().map(|()| Count::ONE)),
+    step_of("mpi", |_, _| crate::mpi::attempt()),
     step_of("dependencies", |_, _| dependencies()),
     step_of("optimised build", |_, _| crate::counts::build().map(|()| Count::ONE)),
     step_of("kubernetes build", |_, _| crate::kubernetes::build()),
@@ -157,10 +158,11 @@ const STEPS: [Step; 12] = [
 const END_TO_END: &str = "tests/e2e";
 
 /// What a step of [`STEPS`] waits for.
-const NEEDS: [(&str, &str); 8] = [
+const NEEDS: [(&str, &str); 9] = [
     ("unit tests", "etcd"),
     ("end to end", "etcd"),
     ("end to end", "test programs"),
+    ("end to end", "mpi"),
     ("slurm", "test programs"),
     ("kubernetes", "test programs"),
     ("kubernetes", "kubernetes build"),

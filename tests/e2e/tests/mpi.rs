@@ -1,0 +1,149 @@
+//! Programs that Open MPI and MPICH start, each rank with a device of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use outboard_e2e::{Folder, PATIENCE, Server, dist, programs, within};
+use outboard_test_support::skip;
+
+/// The MPIs that `cargo xtask mpi` lays out.
+const MPIS: [&str; 2] = ["openmpi", "mpich"];
+/// A run of four ranks.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Where one of them and its programs are, if they are there.
+fn laid_out(mpi: &str) -> Option<PathBuf> {
+    let folder = programs().parent()?.join("mpi").join(mpi);
+    folder.join("jacobi_mpi").is_file().then_some(folder)
+}
+
+/// Tries something with each that is there; how many are.
+fn each_mpi(what: impl Fn(&Path)) -> usize {
+    let there: Vec<PathBuf> = MPIS.iter().filter_map(|mpi| laid_out(mpi)).collect();
+    there.iter().for_each(|mpi| what(mpi));
+    there.len()
+}
+
+fn outboard() -> String {
+    dist().join("bin/outboard").display().to_string()
+}
+
+/// `mpirun -n RANKS` before a command.
+fn mpirun(mpi: &Path, ranks: u32, command: &[&str]) -> Command {
+    let mut mpirun = Command::new(mpi.join("mpirun"));
+    mpirun.args(["-n", &ranks.to_string()]).args(command).env("OUTBOARD_CONFIG", "none");
+    mpirun.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    mpirun
+}
+
+/// What a run that ends well has written.
+#[track_caller]
+fn written(mut command: Command) -> String {
+    let mut run = command.spawn().expect("it starts");
+    let began = Instant::now();
+    while run.try_wait().expect("it is a child").is_none() {
+        if began.elapsed() > LIMIT {
+            let _ = run.kill();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ended = run.wait_with_output().expect("it has ended");
+    assert!(ended.status.success(), "{command:?}: {ended:?}");
+    String::from_utf8_lossy(&ended.stdout).into_owned()
+}
+
+/// Has the programs' ranks use devices of the list.
+fn expect_right(mpi: &Path, list: &str) {
+    for (program, said) in [
+        ("jacobi_mpi", "4 ranks agree with the host; devices of each: 1 1 1 1\n"),
+        ("roots_mpi", "4 ranks: the mean is 0.6670\n"),
+    ] {
+        let program = mpi.join(program).display().to_string();
+        let rank =
+            [outboard().as_str(), "run", "--server", list, "--", &program].map(str::to_owned);
+        let rank: Vec<&str> = rank.iter().map(String::as_str).collect();
+        assert_eq!(written(mpirun(mpi, 4, &rank)), said, "{}", mpi.display());
+    }
+}
+
+fn sessions(server: &Server) -> usize {
+    let log = server.log();
+    let starts = log.lines().filter(|line| line.contains("session starts"));
+    starts.filter(|line| line.contains("kind\":\"Session")).count()
+}
+
+#[test]
+fn each_rank_has_a_device_of_two_servers() {
+    let ran = each_mpi(|mpi| {
+        let servers = [Server::start(), Server::start()];
+        let list = format!("{},{}:by-rank", servers[0].address(), servers[1].address());
+        expect_right(mpi, &list);
+        // Two ranks of each program.
+        for server in &servers {
+            assert!(within(PATIENCE, || sessions(server) == 4), "{}", server.log());
+        }
+        // The ranks find their devices themselves, too.
+        let program = mpi.join("roots_mpi").display().to_string();
+        let mut whole = Command::new(outboard());
+        whole.args(["run", "--server", &list, "--"]).arg(mpi.join("mpirun"));
+        whole.args(["-n", "4", &program]).env("OUTBOARD_CONFIG", "none").stdin(Stdio::null());
+        whole.stdout(Stdio::piped()).stderr(Stdio::piped());
+        assert_eq!(written(whole), "4 ranks: the mean is 0.6670\n");
+        for server in &servers {
+            assert!(within(PATIENCE, || sessions(server) == 6), "{}", server.log());
+        }
+    });
+    if ran < MPIS.len() {
+        skip!("{ran} of {} MPIs are laid out by `cargo xtask mpi`", MPIS.len());
+    }
+}
+
+/// Servers that `mpirun` starts, in the background.
+struct Job(Child);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_job_starts_its_servers_itself() {
+    let ran = each_mpi(|mpi| {
+        let folder = Folder::create();
+        let meeting = folder.path("servers");
+        let serve = outboard();
+        let serve = [
+            &*serve,
+            "serve",
+            "--driver",
+            "cpu",
+            "--warm",
+            "0",
+            "--once",
+            "--once-after",
+            "3",
+            "--rendezvous",
+            &meeting,
+            "--listen",
+            "127.0.0.1:0",
+        ];
+        let mut servers = mpirun(mpi, 2, &serve);
+        servers.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut servers = Job(servers.spawn().expect("mpirun starts"));
+        expect_right(mpi, &format!("@{meeting}:wait:by-rank"));
+        // The servers end by themselves, and mpirun with them.
+        let mut status = None;
+        let ended = within(Duration::from_secs(30), || {
+            status = servers.0.try_wait().expect("it is a child");
+            status.is_some()
+        });
+        assert!(ended && status.is_some_and(|status| status.success()), "{status:?}");
+        assert_eq!(std::fs::read_dir(&meeting).expect("it is there").count(), 0);
+    });
+    if ran < MPIS.len() {
+        skip!("{ran} of {} MPIs are laid out by `cargo xtask mpi`", MPIS.len());
+    }
+}
