@@ -6,6 +6,7 @@
 //! lib/outboard/client/libcuda.so.1      what programs load: the client library
 //! lib/outboard/client/libnvidia-ml.so.1 and NVML for the same devices
 //! lib/outboard/client/libnccl.so.2      NCCL, which runs on the servers
+//! lib/outboard/liboutboard-mpi.so       what `outboard run --mpi` preloads
 //! lib/outboard/python                   modules that Python packages look for
 //! lib/outboard/cpu/libcuda.so.1         the software device as a driver of its own, for --local-cpu
 //! lib/outboard/liboutboard-cpu.so       the same, for the server
@@ -28,17 +29,24 @@ pub(crate) struct Args {
 }
 
 /// What is made of machine code.
-pub(crate) const PROGRAMS: [&str; 5] = [
+pub(crate) const PROGRAMS: [&str; 6] = [
     "bin/outboard",
     "lib/outboard/client/libcuda.so.1",
     "lib/outboard/client/libnvidia-ml.so.1",
     "lib/outboard/client/libnccl.so.2",
     "lib/outboard/liboutboard-cpu.so",
+    "lib/outboard/liboutboard-mpi.so",
 ];
 
 /// The packages of these.
-const PACKAGES: [&str; 5] =
-    ["outboard-cli", "outboard-libcuda", "outboard-libnccl", "outboard-libnvml", "outboard-cpu"];
+const PACKAGES: [&str; 6] = [
+    "outboard-cli",
+    "outboard-libcuda",
+    "outboard-libnccl",
+    "outboard-libnvml",
+    "outboard-mpi",
+    "outboard-cpu",
+];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dist = Dist::build(Profile::of(args.release))?;
@@ -114,6 +122,7 @@ impl Dist {
         place(&built.join("libnvidia_ml.so"), &lib.join("client/libnvidia-ml.so.1"))?;
         place(&built.join("libnccl.so"), &lib.join("client/libnccl.so.2"))?;
         place(&built.join("liboutboard_cpu.so"), &lib.join("liboutboard-cpu.so"))?;
+        place(&built.join("liboutboard_mpi.so"), &lib.join("liboutboard-mpi.so"))?;
         for package in PYTHON {
             modules(&root().join("python").join(package), &lib.join("python").join(package))?;
         }

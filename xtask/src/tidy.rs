@@ -19,6 +19,7 @@ const LAYERS: &[&str] = &[
     "outboard-libcuda",
     "outboard-libnccl",
     "outboard-libnvml",
+    "outboard-mpi",
     "outboard-driver",
     "outboard-control",
     "outboard-auth",

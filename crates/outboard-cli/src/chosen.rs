@@ -28,6 +28,10 @@ pub(crate) struct Args {
     /// Use the software device in the program's process, without any server.
     #[arg(long)]
     local_cpu: bool,
+    /// Let an MPI program send and receive device memory: its MPI knows none, and gets host memory
+    /// in its place. Leave it out for an MPI that is CUDA-aware.
+    #[arg(long)]
+    mpi: bool,
     /// If the server has no room, fail at once instead of waiting for a place in its queue.
     #[arg(long, conflicts_with = "local_cpu")]
     pub(crate) no_wait: bool,
@@ -82,6 +86,8 @@ impl Args {
         start: impl FnOnce(Targets) -> Result<(Targets, Option<local::Server>)>,
     ) -> Result<Chosen> {
         let given = |name: &str| std::env::var_os(name);
+        let preloaded = self.mpi.then(install::mpi).transpose()?;
+        let preloaded = preloaded.map(|library| environment::preloaded(given, &library));
         let set = |variables: BTreeMap<&'static str, OsString>| {
             variables
                 .into_iter()
@@ -91,9 +97,11 @@ impl Args {
         if self.local_cpu {
             let mut variables = set(environment::variables(given, &install::cpu_dir()?, None));
             variables.insert(VARIABLE, None);
+            variables.extend(preloaded.map(|(name, value)| (name, Some(value))));
             return Ok(Chosen { servers: None, local: None, no_wait: false, variables });
         }
         let mut variables = set(Args::libraries()?);
+        variables.extend(preloaded.map(|(name, value)| (name, Some(value))));
         self.credentials.set();
         variables.extend(self.credentials.changes());
         let (servers, local) = start(probe::servers(self.server)?)?;

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Where a program finds the loader's libraries.
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
+/// What the loader loads before all else.
+const PRELOADED: &str = "LD_PRELOAD";
 /// Where Triton looks for the driver library, instead of in the loader's cache of the system.
 const TRITON: &str = "TRITON_LIBCUDA_PATH";
 /// What the loader takes before it searches. Packages that bring their own NCCL name its folder in
@@ -47,6 +49,14 @@ pub(crate) fn variables(
         variables.insert(TRITON, libraries.as_os_str().to_owned());
     }
     variables
+}
+
+/// The variable by which the loader loads a library before all others, and its value.
+pub(crate) fn preloaded(
+    given: impl Fn(&str) -> Option<OsString>,
+    library: &Path,
+) -> (&'static str, OsString) {
+    (PRELOADED, in_front(library.as_os_str(), given(PRELOADED)))
 }
 
 /// What becomes of a variable in an environment that is not known yet.

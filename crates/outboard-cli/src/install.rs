@@ -43,6 +43,11 @@ pub(crate) fn python_dir() -> Option<PathBuf> {
     installed("python", "the folder of Python modules").ok()
 }
 
+/// The library that is preloaded for MPI programs.
+pub(crate) fn mpi() -> Result<PathBuf> {
+    installed("liboutboard-mpi.so", "the library for MPI programs")
+}
+
 /// The folder with the software device as `libcuda.so.1`.
 pub(crate) fn cpu_dir() -> Result<PathBuf> {
     Ok(parent(installed("cpu/libcuda.so.1", "the software device")?))

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use outboard_e2e::{Folder, PATIENCE, Server, dist, programs, within};
+use outboard_e2e::{Folder, PATIENCE, Program, Server, dist, programs, within};
 use outboard_test_support::skip;
 
 /// The MPIs that `cargo xtask mpi` lays out.
@@ -97,6 +97,36 @@ fn each_rank_has_a_device_of_two_servers() {
     if ran < MPIS.len() {
         skip!("{ran} of {} MPIs are laid out by `cargo xtask mpi`", MPIS.len());
     }
+}
+
+#[test]
+fn device_memory_goes_by_an_mpi_that_knows_none() {
+    let ran = each_mpi(|mpi| {
+        let servers = [Server::start(), Server::start()];
+        let list = format!("{},{}:by-rank", servers[0].address(), servers[1].address());
+        for (program, argument, said) in [
+            ("jacobi_mpi", "device", "4 ranks agree with the host; devices of each: 1 1 1 1\n"),
+            ("device_pointers_mpi", "", "device memory went everywhere\n"),
+        ] {
+            let (outboard, program) = (outboard(), mpi.join(program).display().to_string());
+            let run = [&*outboard, "run", "--mpi", "--server", &list, "--", &program, argument];
+            assert_eq!(written(mpirun(mpi, 4, &run)), said, "{}", mpi.display());
+        }
+        // The programs do nothing else with it: without device memory, all is as it was.
+        let (outboard, program) = (outboard(), mpi.join("roots_mpi").display().to_string());
+        let run = [&*outboard, "run", "--mpi", "--server", &list, "--", &program];
+        assert_eq!(written(mpirun(mpi, 2, &run)), "2 ranks: the mean is 0.6665\n");
+    });
+    if ran < MPIS.len() {
+        skip!("{ran} of {} MPIs are laid out by `cargo xtask mpi`", MPIS.len());
+    }
+}
+
+#[test]
+fn a_cuda_aware_mpi_learns_that_it_is_to_copy_through_host_memory() {
+    let outcome = Program::new("mpi_questions").through(&Server::start());
+    outcome.expect_success("mpi_questions");
+    assert_eq!(outcome.stdout, "a CUDA-aware MPI copies through host memory\n");
 }
 
 /// Servers that `mpirun` starts, in the background.

@@ -1,0 +1,177 @@
+//! The program's own MPI.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::OnceLock;
+
+/// A communicator, datatype or operation: what is in the register, of which an MPI whose handles
+/// are `int` reads the lower half.
+pub(crate) type Handle = usize;
+pub(crate) type Status = *mut c_void;
+pub(crate) type Requests = *mut c_void;
+
+pub(crate) const SUCCESS: c_int = 0;
+
+/// Looks a function of the program's MPI up once.
+macro_rules! real {
+    ($name:literal, fn($($argument:ty),* $(,)?)) => {{
+        static FOUND: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+        let found = *FOUND.get_or_init(|| $crate::mpi::look_up($name));
+        type Function = unsafe extern "C" fn($($argument),*) -> std::ffi::c_int;
+        // SAFETY: that is the function's type in MPI's standard, with handles as registers.
+        #[allow(unused_unsafe, reason = "some callers are in an unsafe block already")]
+        let function = unsafe { std::mem::transmute::<usize, Function>(found) };
+        function
+    }};
+}
+pub(crate) use real;
+
+/// The address of a symbol of the program, if there is one.
+fn symbol(name: &CStr) -> Option<usize> {
+    // SAFETY: the name is a C string; all loaded libraries are looked through.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found as usize)
+}
+
+pub(crate) fn look_up(name: &CStr) -> usize {
+    symbol(name).unwrap_or_else(|| {
+        eprintln!(
+            "outboard: this program's MPI has no {}, which liboutboard-mpi.so needs: start it without `outboard run --mpi`",
+            name.to_string_lossy()
+        );
+        std::process::abort()
+    })
+}
+
+/// How the program's MPI writes what other MPIs write otherwise.
+pub(crate) struct Form {
+    /// Bytes of a request.
+    request: usize,
+    /// Bytes of a status.
+    pub(crate) status: usize,
+    /// The address that stands for "the other buffer".
+    in_place: usize,
+    world: Handle,
+}
+
+pub(crate) fn form() -> &'static Form {
+    static FORM: OnceLock<Form> = OnceLock::new();
+    FORM.get_or_init(|| match symbol(c"ompi_mpi_comm_world") {
+        Some(world) => Form { request: size_of::<usize>(), status: 24, in_place: 1, world },
+        None => Form {
+            request: size_of::<c_int>(),
+            status: 20,
+            in_place: usize::MAX,
+            world: 0x4400_0000,
+        },
+    })
+}
+
+impl Form {
+    /// The requests of an array. Nothing is done with them but to compare them.
+    ///
+    /// # Safety
+    /// There are so many in the array.
+    pub(crate) unsafe fn requests(&self, array: Requests, count: c_int) -> Vec<u64> {
+        let count = usize::try_from(count).unwrap_or(0);
+        // SAFETY: the caller's program has an array of its MPI's requests there.
+        let read = |place: usize| unsafe {
+            match self.request {
+                4 => u64::from(array.cast::<u32>().add(place).read_unaligned()),
+                _ => array.cast::<u64>().add(place).read_unaligned(),
+            }
+        };
+        (0..count).map(read).collect()
+    }
+
+    pub(crate) fn is_in_place(&self, buffer: *const c_void) -> bool {
+        buffer as usize == self.in_place
+    }
+}
+
+/// Statuses of the program, or of this library if the program wants none.
+pub(crate) struct Statuses {
+    first: Status,
+    _own: Vec<u64>,
+}
+
+impl Statuses {
+    pub(crate) fn new(given: Status, count: c_int) -> Statuses {
+        // Open MPI's and MPICH's addresses for no status.
+        if given as usize > 1 {
+            return Statuses { first: given, _own: Vec::new() };
+        }
+        let bytes = usize::try_from(count).unwrap_or(0).max(1) * form().status;
+        let mut own = vec![0; bytes.div_ceil(size_of::<u64>())];
+        Statuses { first: own.as_mut_ptr().cast(), _own: own }
+    }
+
+    pub(crate) fn get(&self, place: usize) -> Status {
+        self.first.wrapping_byte_add(place * form().status)
+    }
+}
+
+pub(crate) fn rank(comm: Handle) -> c_int {
+    let mut rank = -1;
+    // SAFETY: MPI writes an int.
+    unsafe { real!(c"PMPI_Comm_rank", fn(Handle, *mut c_int))(comm, &mut rank) };
+    rank
+}
+
+pub(crate) fn size(comm: Handle) -> c_int {
+    let mut size = 0;
+    // SAFETY: MPI writes an int.
+    unsafe { real!(c"PMPI_Comm_size", fn(Handle, *mut c_int))(comm, &mut size) };
+    size
+}
+
+/// The elements that a status says were received; none if they are no whole number.
+pub(crate) fn received(status: Status, datatype: Handle) -> Option<usize> {
+    let mut count = -1;
+    // SAFETY: the status is one that MPI has written.
+    unsafe {
+        real!(c"PMPI_Get_count", fn(Status, Handle, *mut c_int))(status, datatype, &mut count)
+    };
+    usize::try_from(count).ok()
+}
+
+/// Where the bytes of some elements lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    /// From the buffer's address on.
+    pub(crate) offset: isize,
+    pub(crate) bytes: usize,
+    /// Of one element, if there is nothing between elements and inside of them.
+    pub(crate) dense: Option<usize>,
+}
+
+/// The span of so many elements of a type.
+pub(crate) fn span(datatype: Handle, count: usize) -> Span {
+    let (mut size, mut low, mut extent, mut true_low, mut true_extent) = (0, 0, 0, 0, 0);
+    // SAFETY: MPI writes an int and integers of an address's size.
+    unsafe {
+        real!(c"PMPI_Type_size", fn(Handle, *mut c_int))(datatype, &mut size);
+        let extent_of = real!(c"PMPI_Type_get_extent", fn(Handle, *mut isize, *mut isize));
+        extent_of(datatype, &mut low, &mut extent);
+        let true_of = real!(c"PMPI_Type_get_true_extent", fn(Handle, *mut isize, *mut isize));
+        true_of(datatype, &mut true_low, &mut true_extent);
+    }
+    if extent < 0 {
+        fail("a datatype with a negative extent lies in device memory, which is not supported");
+    }
+    let element = usize::try_from(size).unwrap_or(0);
+    let dense = (true_low == 0 && true_extent == extent && extent.unsigned_abs() == element)
+        .then_some(element);
+    let bytes = match count {
+        0 => 0,
+        _ => (count - 1) * extent.unsigned_abs() + true_extent.unsigned_abs(),
+    };
+    Span { offset: true_low, bytes, dense }
+}
+
+/// Says why a message cannot be, and ends the job as MPI does by default.
+pub(crate) fn fail(sentence: &str) -> ! {
+    eprintln!("outboard: {sentence}");
+    // SAFETY: it has no requirements.
+    unsafe { real!(c"PMPI_Abort", fn(Handle, c_int))(form().world, 1) };
+    std::process::abort()
+}

@@ -1,0 +1,65 @@
+//! Messages that are under way, with the host memory in place of device memory.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use crate::mpi::{Handle, Requests, Status, form, received};
+use crate::staged::Staged;
+
+/// What becomes of the memory when its message is done.
+struct UnderWay {
+    memory: Staged,
+    /// The type of what is received.
+    receives: Option<Handle>,
+}
+
+// SAFETY: the program's address in it is only handed to MPI and the driver, which any thread may.
+unsafe impl Send for UnderWay {}
+
+/// Several messages can have one request: some MPIs give one to all that are done at once. It does
+/// not matter which of these is done. Of others the last counts, as the program has given up the
+/// earlier ones.
+static ALL: LazyLock<Mutex<HashMap<u64, Vec<UnderWay>>>> = LazyLock::new(Mutex::default);
+/// How many there are: most programs have none.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn all() -> MutexGuard<'static, HashMap<u64, Vec<UnderWay>>> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps the memory of a message until its request is done.
+///
+/// # Safety
+/// MPI has written the request.
+pub(crate) unsafe fn keep(request: Requests, memory: Staged, receives: Option<Handle>) {
+    if !memory.is_device_memory() {
+        return;
+    }
+    // SAFETY: as the caller says.
+    let number = unsafe { form().requests(request, 1) }[0];
+    let mut all = all();
+    all.entry(number).or_default().push(UnderWay { memory, receives });
+    COUNT.store(all.len(), Ordering::Relaxed);
+}
+
+/// Whether any is under way.
+pub(crate) fn are_there() -> bool {
+    COUNT.load(Ordering::Relaxed) > 0
+}
+
+/// A request is done, if it is one of these.
+pub(crate) fn done(number: u64, status: Status) {
+    let found = {
+        let mut all = all();
+        let found = all.get_mut(&number).and_then(Vec::pop);
+        if all.get(&number).is_some_and(Vec::is_empty) {
+            all.remove(&number);
+        }
+        COUNT.store(all.len(), Ordering::Relaxed);
+        found
+    };
+    if let Some(UnderWay { memory, receives: Some(datatype) }) = found {
+        memory.written_in_part(received(status, datatype));
+    }
+}
