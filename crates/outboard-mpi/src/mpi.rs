@@ -25,11 +25,23 @@ macro_rules! real {
 }
 pub(crate) use real;
 
-/// The address of a symbol of the program, if there is one.
+/// The names of MPI's library: a program that loads it itself, as Python does, need not let others
+/// see what is in it.
+const LIBRARIES: [&CStr; 4] = [c"libmpi.so.40", c"libmpi.so.12", c"libmpich.so.12", c"libmpi.so"];
+
+/// The address of a symbol of the program's MPI, if there is one.
 fn symbol(name: &CStr) -> Option<usize> {
-    // SAFETY: the name is a C string; all loaded libraries are looked through.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    (!found.is_null()).then_some(found as usize)
+    let within = |library: *mut c_void| {
+        // SAFETY: the name is a C string, and the library is one that is loaded, or all of them.
+        let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+        (!found.is_null()).then_some(found as usize)
+    };
+    let loaded = |library: &CStr| {
+        // SAFETY: it loads nothing. It is not closed again, as what is found in it is kept.
+        let found = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        (!found.is_null()).then_some(found)
+    };
+    within(libc::RTLD_DEFAULT).or_else(|| within(LIBRARIES.iter().find_map(|name| loaded(name))?))
 }
 
 pub(crate) fn look_up(name: &CStr) -> usize {
