@@ -3,6 +3,7 @@
 mod ends;
 mod faults;
 mod kinds;
+mod own_servers;
 mod rules;
 mod times;
 
@@ -25,6 +26,8 @@ pub(super) const ALL: &[Case<World>] = &[
     case("several nodes", kinds::nodes),
     case("several steps at a time", kinds::steps),
     case("a job without remote GPUs", kinds::without),
+    case("a job starts its servers itself", own_servers::used),
+    case("a job with its own servers is cancelled", own_servers::cancelled),
     case("what makes no sense is refused", rules::refusals),
     case("what the pool does not have is told", rules::unknown_memory),
     case("a full pool: the next job waits for licences", rules::full),
