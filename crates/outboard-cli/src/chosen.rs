@@ -8,6 +8,7 @@ use miette::Result;
 use outboard_client::own_settings::SAY_LOST;
 use outboard_client::target::{Target, Targets, VARIABLE};
 
+use crate::failure::Failure;
 use crate::{credentials, environment, install, local, probe};
 
 /// How long the client waits in a server's queue.
@@ -52,16 +53,16 @@ pub(crate) struct Chosen {
 impl Chosen {
     /// The servers that are to keep a place for the program: none if each of its processes uses a
     /// device of its own, and this process is none of them.
-    pub(crate) fn to_reserve(&self) -> Result<Vec<Target>> {
+    pub(crate) fn to_reserve(&self) -> Result<Vec<Target>, Failure> {
         let Some(servers) = &self.servers else { return Ok(Vec::new()) };
-        let is_nobodys = match servers.by_rank() {
-            Some(by_rank) => by_rank.rank().map_err(|error| probe::bad_address(&error))?.is_none(),
-            None => false,
-        };
-        if is_nobodys {
+        if let Some(by_rank) = servers.by_rank()
+            && by_rank.rank()?.is_none()
+        {
             return Ok(Vec::new());
         }
-        let own = servers.of_this_process().map_err(|error| probe::bad_address(&error))?;
+        let own = servers.of_this_process(|server| {
+            probe::probe(server).map(|offer| offer.platform.devices.len())
+        })?;
         Ok(own.servers().to_vec())
     }
 

@@ -39,21 +39,23 @@ pub(crate) struct Offer {
 
 /// The servers to use: those given, else those that the environment names, else this machine.
 pub(crate) fn servers(given: Option<Targets>) -> Result<Targets, Failure> {
-    given.map_or_else(Targets::from_env, Ok).map_err(|error| bad_address(&error))
+    given.map_or_else(Targets::from_env, Ok).map_err(Failure::from)
 }
 
 /// As [`servers`], where there must be one.
 pub(crate) fn server(given: Option<Target>) -> Result<Target, Failure> {
-    given.map_or_else(|| Targets::from_env()?.one(), Ok).map_err(|error| bad_address(&error))
+    given.map_or_else(|| Targets::from_env()?.one(), Ok).map_err(Failure::from)
 }
 
-pub(crate) fn bad_address(error: &TargetError) -> Failure {
-    let help = "`outboard config show` says where it was set; write HOST[:PORT][/INDEX],…, unix:PATH or @FILE";
-    Failure::new(
-        Code::BadAddress,
-        format!("{VARIABLE} names no server that can be used: {error}"),
-        help,
-    )
+impl From<TargetError> for Failure {
+    fn from(error: TargetError) -> Failure {
+        let help = "`outboard config show` says where it was set; write HOST[:PORT][/INDEX],…, unix:PATH or @FILE";
+        Failure::new(
+            Code::BadAddress,
+            format!("{VARIABLE} names no server that can be used: {error}"),
+            help,
+        )
+    }
 }
 
 /// Connects to the target's server, asks for its devices and checks that those wanted are there.

@@ -89,6 +89,9 @@ fn without_a_launcher_a_sentence_says_so() {
     assert_eq!(found.stderr.matches("start it with mpirun").count(), 1, "{}", found.stderr);
     let odd = devices(&list, &[("PMI_RANK", "one")]);
     assert!(odd.stderr.contains("PMI_RANK is `one`"), "{odd:?}");
+    // A rank that has to ask its server says why the server does not answer.
+    let nobody = devices("127.0.0.1:1:by-rank", &[("PMI_RANK", "3")]);
+    assert!(nobody.stderr.contains("nothing listens at 127.0.0.1:1"), "{nobody:?}");
     // Commands that show devices show those of all ranks.
     let shown = command().args(["devices", "--json", "--server", &list]).output().expect("it runs");
     let listed: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
