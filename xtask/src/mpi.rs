@@ -1,5 +1,5 @@
-//! `cargo xtask mpi`: Open MPI and MPICH out of Debian's packages, and the MPI programs of
-//! `tests/programs/mpi`, for the end-to-end tests.
+//! `cargo xtask mpi`: Open MPI and MPICH out of Debian's packages, a UCX that knows device memory,
+//! and the MPI programs of `tests/programs/mpi`, for the end-to-end tests.
 
 use crate::debian;
 use crate::programs;
@@ -42,6 +42,9 @@ const LIBRARIES: [&str; 6] = [
     "libnuma1",
 ];
 
+/// What moves the bytes of both MPIs, if they are told so, in a build that knows device memory.
+const UCX: &str = "libucx-cu13==1.22.0";
+
 /// An MPI: how its programs are compiled and started.
 struct Mpi {
     name: &'static str,
@@ -69,7 +72,7 @@ const MPIS: [Mpi; 2] = [
             ("OMPI_MCA_mca_base_component_show_load_errors", "0"),
             ("PMIX_MCA_pcompress_base_silence_warning", "1"),
             ("OMPI_MCA_btl", "self,vader,tcp"),
-            ("OMPI_MCA_pml", "ob1"),
+            ("OMPI_MCA_pml", "${OMPI_MCA_pml:-ob1}"),
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
         ],
@@ -96,6 +99,9 @@ fn usr() -> PathBuf {
 pub(crate) fn ensure() -> Result<()> {
     packages()?;
     let toolchain = Toolchain::ensure()?;
+    if let Err(error) = ucx(&toolchain) {
+        step(&format!("no UCX for the test that needs it: {error:#}"));
+    }
     for mpi in &MPIS {
         let folder = folder().join(mpi.name);
         fs::create_dir_all(&folder)
@@ -135,6 +141,15 @@ fn packages() -> Result<()> {
         })?;
         debian::unpack(&packages, new)
     })
+}
+
+fn ucx(toolchain: &Toolchain) -> Result<()> {
+    let laid_out = folder().join("ucx");
+    if laid_out.exists() {
+        return Ok(());
+    }
+    step(&format!("installing {UCX} (43 MB)"));
+    debian::whole(&laid_out, |new| toolchain.unpack_wheel(UCX, new))
 }
 
 /// The files of `tests/programs/mpi` with this ending.

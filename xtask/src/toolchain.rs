@@ -101,6 +101,11 @@ impl Toolchain {
         self.cuda.join("bin/nvcc")
     }
 
+    /// Puts a wheel, without what it depends on, into a folder.
+    pub(crate) fn unpack_wheel(&self, wheel: &str, folder: &Path) -> Result<()> {
+        util::run(pip(&self.venv).args(["--no-deps", "--target"]).arg(folder).arg(wheel))
+    }
+
     /// Where the headers of CUDA 13.0 lie.
     pub(crate) fn include(&self) -> PathBuf {
         self.cuda.join("include")

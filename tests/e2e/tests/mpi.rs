@@ -122,6 +122,33 @@ fn device_memory_goes_by_an_mpi_that_knows_none() {
     }
 }
 
+/// Both MPIs leave their messages to UCX here, and this UCX asks CUDA what a buffer is.
+#[test]
+fn a_cuda_aware_transport_carries_device_memory() {
+    let Some(ucx) = programs().parent().map(|target| target.join("mpi/ucx/libucx/lib")) else {
+        return;
+    };
+    if !ucx.is_dir() {
+        skip!("`cargo xtask mpi` has laid out no UCX");
+    }
+    const RANK: &str = "LD_LIBRARY_PATH=$1:$LD_LIBRARY_PATH UCX_MODULE_DIR=$1/ucx \
+                        exec \"$2\" run --server \"$3\" -- \"$4\" device";
+    let ran = each_mpi(|mpi| {
+        let servers = [Server::start(), Server::start()];
+        let list = format!("{},{}:by-rank", servers[0].address(), servers[1].address());
+        let (outboard, program) = (outboard(), mpi.join("jacobi_mpi").display().to_string());
+        let ucx = ucx.display().to_string();
+        let mut command =
+            mpirun(mpi, 4, &["sh", "-c", RANK, "sh", &ucx, &outboard, &list, &program]);
+        // MPICH of Debian's uses UCX anyway.
+        command.env("OMPI_MCA_pml", "ucx");
+        assert_eq!(written(command), "4 ranks agree with the host; devices of each: 1 1 1 1\n");
+    });
+    if ran < MPIS.len() {
+        skip!("{ran} of {} MPIs are laid out by `cargo xtask mpi`", MPIS.len());
+    }
+}
+
 #[test]
 fn a_cuda_aware_mpi_learns_that_it_is_to_copy_through_host_memory() {
     let outcome = Program::new("mpi_questions").through(&Server::start());
