@@ -29,6 +29,17 @@ pub fn release_of(id: &UniqueId) -> Option<u32> {
     (mark == MARK).then(|| release.try_into().map(u32::from_le_bytes).ok())?
 }
 
+/// NCCL of one release does not work with another one: a sentence, if a server has another release
+/// than the one that made an id.
+pub fn differing_releases(own: u32, ids: &[UniqueId]) -> Option<String> {
+    let other = ids.iter().filter_map(release_of).find(|release| *release != own)?;
+    let (own, other) = (release_name(own), release_name(other));
+    Some(format!(
+        "this server has NCCL {own}, and the server that made the unique id has {other}: \
+         all servers of a communicator need the same release"
+    ))
+}
+
 /// A release as people write it: 23203 is 2.32.3.
 pub fn release_name(release: u32) -> String {
     // Up to 2.8, a release had one digit for its second number.

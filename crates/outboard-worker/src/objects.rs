@@ -31,6 +31,8 @@ impl<T> Copy for Handle<T> {}
 
 // SAFETY: a handle is a name; driver calls on it are thread-safe.
 unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as above; nothing is read through it here.
+unsafe impl<T> Sync for Handle<T> {}
 
 /// Objects of one kind, by the client's names. A client that chose them so that they collide would
 /// slow itself down.

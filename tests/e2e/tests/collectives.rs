@@ -220,6 +220,11 @@ fn servers_of_different_releases_are_told_apart() {
     let wanted = "this server has NCCL 2.32.3, and the server that made the unique id has 2.28.9";
     assert!(said.stdout.contains(wanted), "{}", said.stdout);
     assert!(!waits.finish().status.success(), "the other rank waits for nobody");
+    // Nor does a program wait whose ranks are on both.
+    let begun = Instant::now();
+    let said = program("all").through_list(&list(&[&first, &second]));
+    assert!(!said.status.success() && said.stdout.contains("NCCL 2.32.3"), "{}", said.stdout);
+    assert!(begun.elapsed() < Duration::from_secs(20), "it has waited");
 }
 
 #[test]

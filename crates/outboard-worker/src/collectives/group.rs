@@ -3,7 +3,7 @@
 use outboard_driver::nccl::{Comm as Real, Id, Nccl};
 use outboard_driver::{Table, call};
 use outboard_wire::collectives::{
-    Collective, CommConfig, Function, UniqueId, release_name, release_of,
+    Collective, CommConfig, Function, differing_releases, release_name,
 };
 
 use super::config::Config;
@@ -98,8 +98,10 @@ impl Step {
     }
 
     fn call(&self, nccl: &Nccl, slot: &mut Slot) -> Result<u32, Failure> {
-        if let Step::Init { ids, .. } = self {
-            check_releases(nccl, ids)?;
+        if let Step::Init { ids, .. } = self
+            && let Some(sentence) = differing_releases(nccl.release(), ids)
+        {
+            return Err(Failure::new(result::INVALID_USAGE, sentence));
         }
         let real = match self {
             Step::Init { .. } | Step::Destroy(_) | Step::Abort(_) => core::ptr::null_mut(),
@@ -200,21 +202,6 @@ impl Scalar {
         word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         Scalar([u64::from_ne_bytes(word)])
     }
-}
-
-/// NCCL of one release does not work with another one.
-fn check_releases(nccl: &Nccl, ids: &[UniqueId]) -> Result<(), Failure> {
-    let other = ids.iter().filter_map(release_of).find(|release| *release != nccl.release());
-    other.map_or(Ok(()), |other| {
-        let (own, other) = (release_name(nccl.release()), release_name(other));
-        Err(Failure::new(
-            result::INVALID_USAGE,
-            format!(
-                "this server has NCCL {own}, and the server that made the unique id has {other}: \
-                 all servers of a communicator need the same release"
-            ),
-        ))
-    })
 }
 
 /// The configuration as NCCL takes it, or null.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use outboard_wire::ObjectId;
-use outboard_wire::collectives::{CommCall, CommConfig, ID_BYTES, UniqueId, mark};
+use outboard_wire::collectives::{
+    CommCall, CommConfig, ID_BYTES, UniqueId, differing_releases, mark,
+};
 
 use super::information::current_device;
 use super::{Comm, enter, put};
@@ -99,6 +101,11 @@ unsafe fn init<B: Backend>(
     config: CommConfig,
 ) -> Outcome<()> {
     check_ranks(ranks, rank)?;
+    // Other servers, to which the program's other ranks may belong, would wait for this one.
+    let own = collectives::release(process, state::device_id(process, here.context.device)?)?;
+    if let Some(sentence) = differing_releases(own, &ids) {
+        return Err(Failure::usage(sentence));
+    }
     let blocking = config::is_blocking(Some(&config), true);
     // SAFETY: by the contract above.
     let (comm, after) = unsafe { make(process, here, (rank, ranks), blocking, out) }?;
