@@ -288,6 +288,24 @@ mod tests {
     }
 
     #[test]
+    fn a_captured_graph_is_gone_with_the_last_node_that_runs_it() {
+        let mut world = World::default();
+        let (graph, captured) = (world.new_graph(Role::Own), ObjectId(7));
+        let params = NodeParams::Captured { ctx: crate::backend::ContextId(1), graph: captured };
+        let node = world.add(graph, &[], params.clone(), Given::Nothing).unwrap();
+        let copy = world.clone_graph(front(), graph, Role::Own).unwrap();
+        let again = world.clone_graph(front(), copy, Role::Own).unwrap();
+        let copied = *world.graph(copy).unwrap().nodes.first().unwrap();
+        let add = GraphEdit::Add { node: copied, dependencies: Vec::new(), params };
+        assert_eq!(told(&mut world, copy), [add]);
+        world.remove(front(), node);
+        world.drop_graph(front(), again);
+        assert!(world.gone.is_empty());
+        world.drop_graph(front(), copy);
+        assert!(world.gone.contains(&(ServerId::FIRST, captured)) && world.captured.is_empty());
+    }
+
+    #[test]
     fn a_changed_child_graph_is_told_again() {
         let mut world = World::default();
         let (graph, inner) = (world.new_graph(Role::Own), world.new_graph(Role::Own));
