@@ -76,9 +76,8 @@ fn programs_are_ranks_of_one_server_or_of_several() {
     expect_all(&ranks("rank", &[&first, &second]));
 }
 
-/// With a thread and a graph for each rank, and with one graph for all. The software device runs the
-/// nodes of a graph one after the other, so such ranks of one graph have to be on servers of their
-/// own here.
+/// With a thread and a graph for each rank, and with one graph for all. The software device runs
+/// the nodes of a graph one after the other, so ranks of one graph are on two servers here.
 #[test]
 fn collectives_are_captured_into_graphs() {
     let captured = |how: &str| Program::new("collectives_captured").arg(how);
