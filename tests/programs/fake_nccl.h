@@ -34,9 +34,10 @@ Result fail(Result result, const std::string &sentence);
 // What `ncclGetVersion` says.
 int version();
 
-// Where a process listens.
+// Where a process listens, and which it is.
 struct Address {
     sockaddr_in6 place;
+    uint64_t process;
 };
 
 // What ranks find each other by: the root, which listens in the process that made it.
@@ -55,6 +56,8 @@ struct Ranks {
     std::vector<int> control, data;
     // What others have said of kinds that this rank has not come to yet.
     std::vector<std::multiset<uint32_t>> heard;
+    // Ranks of other processes.
+    std::vector<int> elsewhere;
 
     ~Ranks();
     // Tells those with whom a collective of this kind is, ...
@@ -63,7 +66,8 @@ struct Ranks {
     Result hear(int peer, uint32_t kind);
     // Whether a peer has gone without a word.
     bool lost();
-    // Says a word, and goes.
+    // Says a word, waits until the ranks of other processes go as well, and goes: as NCCL ends
+    // ranks of one machine.
     void leave();
     // Ends what waits for a peer.
     void stop();

@@ -93,8 +93,15 @@ int prepared(int socket) {
     return socket;
 }
 
+uint64_t some_number() {
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) != sizeof number) number = getpid();
+    return number | 1;
+}
+
 // The address of an interface that is not the loop, if there is one, else of the loop.
 bool own_address(Address *address) {
+    static const uint64_t process = some_number();
     ifaddrs *all = nullptr;
     bool found = false;
     if (getifaddrs(&all) != 0) return false;
@@ -104,6 +111,7 @@ bool own_address(Address *address) {
             if (family != AF_INET && family != AF_INET6) continue;
             if (((at->ifa_flags & IFF_LOOPBACK) != 0) != loop) continue;
             memset(address, 0, sizeof *address);
+            address->process = process;
             memcpy(&address->place, at->ifa_addr,
                    family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
             found = true;
@@ -153,12 +161,6 @@ int connect_to(Address address) {
         usleep(20000);
     }
     return -1;
-}
-
-uint64_t some_number() {
-    uint64_t number = 0;
-    if (getrandom(&number, sizeof number, 0) != sizeof number) number = getpid();
-    return number | 1;
 }
 
 // Brings the ranks of one communicator together.
@@ -212,6 +214,10 @@ Result connect_all(int listener, const std::vector<Address> &addresses, uint64_t
     ranks->control.assign(count, -1);
     ranks->data.assign(count, -1);
     ranks->heard.resize(count);
+    for (int peer = 0; peer < count; peer++) {
+        bool same = addresses[peer].process == addresses[ranks->rank].process;
+        if (!same) ranks->elsewhere.push_back(peer);
+    }
     std::vector<int> *channels[] = {&ranks->control, &ranks->data};
     for (int below = 0; below < ranks->rank; below++) {
         for (int channel = 0; channel < 2; channel++) {
@@ -355,6 +361,12 @@ bool Ranks::lost() {
 void Ranks::leave() {
     for (int socket : control) {
         if (socket >= 0) write_all(socket, &kGoodbye, sizeof kGoodbye);
+    }
+    for (int peer : elsewhere) {
+        uint32_t word = 0;
+        do {
+            if (!read_all(control[peer], &word, sizeof word)) break;
+        } while (word != kGoodbye);
     }
 }
 

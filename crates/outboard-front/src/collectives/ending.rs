@@ -32,9 +32,9 @@ pub(super) fn run<B: Backend>(process: &'static Process<B>, entries: Vec<Entry>)
             Err(failure) => outcome = outcome.and(Err(failure)),
         }
     }
-    for running in to_wait_for(process, begun) {
-        let left = PATIENCE.saturating_sub(running.1.elapsed());
-        let ended = running.0.wait_for(process, &[], Some(left));
+    for (running, since) in to_wait_for(process, begun) {
+        let left = PATIENCE.saturating_sub(since.elapsed());
+        let ended = running.wait_for(process, &[], Some(left));
         outcome = outcome.and(ended.map_or(Ok(()), |ended| ended.map(drop)));
     }
     outcome
