@@ -52,6 +52,36 @@ macro_rules! beginning_to_send {
 beginning_to_send!(MPI_Isend c"PMPI_Isend", MPI_Issend c"PMPI_Issend", MPI_Irsend c"PMPI_Irsend",
     MPI_Ibsend c"PMPI_Ibsend");
 
+/// The buffer for a message that a call receives before it returns.
+struct Received {
+    memory: Staged,
+    datatype: Handle,
+    /// The program's own, which may be none.
+    given: Status,
+    statuses: Statuses,
+}
+
+impl Received {
+    fn new(buffer: *mut c_void, count: c_int, datatype: Handle, given: Status) -> Received {
+        let memory = Staged::new(buffer, count, datatype, Use::Fills);
+        Received { memory, datatype, given, statuses: Statuses::new(given, 1) }
+    }
+
+    /// What MPI gets: how much has come into device memory must be said.
+    fn status(&self) -> Status {
+        if self.memory.is_device_memory() { self.statuses.get(0) } else { self.given }
+    }
+
+    /// The call has returned this.
+    fn done(self, result: c_int) -> c_int {
+        if result == SUCCESS && self.memory.is_device_memory() {
+            let elements = received(self.status(), self.datatype);
+            self.memory.written_in_part(elements);
+        }
+        result
+    }
+}
+
 /// # Safety
 /// As MPI says.
 #[unsafe(no_mangle)]
@@ -64,25 +94,20 @@ pub unsafe extern "C" fn MPI_Recv(
     comm: Handle,
     status: Status,
 ) -> c_int {
-    let mut memory = Staged::new(buffer, count, datatype, Use::Fills);
-    let statuses = Statuses::new(status, 1);
-    let told = if memory.is_device_memory() { statuses.get(0) } else { status };
+    let mut received = Received::new(buffer, count, datatype, status);
     // SAFETY: the memory is there for the call, and the rest is the caller's.
     let result = unsafe {
         real!(c"PMPI_Recv", fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, Status))(
-            memory.address(),
+            received.memory.address(),
             count,
             datatype,
             from,
             tag,
             comm,
-            told,
+            received.status(),
         )
     };
-    if result == SUCCESS && memory.is_device_memory() {
-        memory.written_in_part(received(told, datatype));
-    }
-    result
+    received.done(result)
 }
 
 /// # Safety
@@ -128,9 +153,7 @@ pub unsafe extern "C" fn MPI_Sendrecv(
     status: Status,
 ) -> c_int {
     let mut sent = Staged::new(sent, sent_count, sent_type, Use::Reads);
-    let mut memory = Staged::new(buffer, count, datatype, Use::Fills);
-    let statuses = Statuses::new(status, 1);
-    let told = if memory.is_device_memory() { statuses.get(0) } else { status };
+    let mut received = Received::new(buffer, count, datatype, status);
     let call = real!(
         c"PMPI_Sendrecv",
         fn(
@@ -156,17 +179,14 @@ pub unsafe extern "C" fn MPI_Sendrecv(
             sent_type,
             to,
             sent_tag,
-            memory.address(),
+            received.memory.address(),
             count,
             datatype,
             from,
             tag,
             comm,
-            told,
+            received.status(),
         )
     };
-    if result == SUCCESS && memory.is_device_memory() {
-        memory.written_in_part(received(told, datatype));
-    }
-    result
+    received.done(result)
 }
