@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use outboard_driver::nccl::Id;
+use outboard_driver::nccl::{Id, Nccl};
 use outboard_driver::{Table, call};
 use outboard_wire::collectives::{Collective, CommCall, ID_BYTES, element_bytes};
 use outboard_wire::messages::*;
@@ -26,38 +26,32 @@ const OPS: u32 = 5;
 
 impl CollectivesCommands for Worker {
     fn collectives_release(&mut self, _: CollectivesRelease, answer: Answer<CollectivesRelease>) {
-        let library = self.nccl();
-        self.on_free_helper(
+        self.on_nccl_helper(
             answer,
-            move |_| Ok(library.get().map(|nccl| nccl.release())),
-            |answer, told: Result<_, CUresult>| match told {
-                Ok(Ok(release)) => answer.ok(&CollectivesReleaseReply { release, failure: "" }),
-                Ok(Err(failure)) => {
+            |nccl, _| nccl.map(Nccl::release),
+            |answer, told| match told {
+                Ok(release) => answer.ok(&CollectivesReleaseReply { release, failure: "" }),
+                Err(failure) => {
                     answer.ok(&CollectivesReleaseReply { release: 0, failure: &failure.sentence })
                 }
-                Err(error) => answer.error(error),
             },
         );
     }
 
     fn collectives_id(&mut self, _: CollectivesId, answer: Answer<CollectivesId>) {
-        let library = self.nccl();
-        let make = move |_: &_| {
-            Ok(library.get().and_then(|nccl| {
-                let mut id = Id([0; ID_BYTES]);
-                // SAFETY: a place for an id.
-                match unsafe { nccl.ncclGetUniqueId(&raw mut id) } {
-                    result::SUCCESS => Ok(id.0),
-                    failed => Err(Failure::new(failed, nccl.sentence(failed))),
-                }
-            }))
+        let make = |nccl: Result<&Nccl, Failure>, _: &_| {
+            let (nccl, mut id) = (nccl?, Id([0; ID_BYTES]));
+            // SAFETY: a place for an id.
+            match unsafe { nccl.ncclGetUniqueId(&raw mut id) } {
+                result::SUCCESS => Ok(id.0),
+                failed => Err(Failure::new(failed, nccl.sentence(failed))),
+            }
         };
-        self.on_free_helper(answer, make, |answer, made: Result<_, CUresult>| match made {
-            Ok(Ok(id)) => answer.ok(&CollectivesIdReply { status: 0, failure: "", id: &id }),
-            Ok(Err(Failure { result: status, sentence })) => {
+        self.on_nccl_helper(answer, make, |answer, made| match made {
+            Ok(id) => answer.ok(&CollectivesIdReply { status: 0, failure: "", id: &id }),
+            Err(Failure { result: status, sentence }) => {
                 answer.ok(&CollectivesIdReply { status, failure: &sentence, id: &[] });
             }
-            Err(error) => answer.error(error),
         });
     }
 
@@ -70,50 +64,37 @@ impl CollectivesCommands for Worker {
             let Collectives { library, comms, watch } = &self.collectives;
             watch.begin(library, comms, replier);
         }
-        let library = self.nccl();
-        let work = move |table: &_| {
-            let outcome = library.get().and_then(|nccl| run(nccl, table, &group));
-            if outcome.is_err() {
-                group.forget_made();
-            }
-            // The thread may serve another context next.
-            let _ = call!(table, cuCtxSetCurrent(core::ptr::null_mut()));
-            Ok(outcome)
+        let work = move |nccl: Result<&Nccl, Failure>, table: &'static Table| {
+            let outcome = nccl.and_then(|nccl| run(nccl, table, &group));
+            outcome.inspect_err(|_| group.forget_made())
         };
-        self.on_free_helper(answer, work, |answer, outcome: Result<_, CUresult>| match outcome {
-            Ok(Ok(values)) => {
-                answer.ok(&CollectivesGroupReply { status: 0, failure: "", values });
-            }
-            Ok(Err(failure)) => answer.ok(&refusal(&failure)),
-            Err(error) => answer.error(error),
+        self.on_nccl_helper(answer, work, |answer, outcome| match outcome {
+            Ok(values) => answer.ok(&CollectivesGroupReply { status: 0, failure: "", values }),
+            Err(failure) => answer.ok(&refusal(&failure)),
         });
     }
 
     fn collectives_capture(&mut self, m: CollectivesCapture, answer: Answer<CollectivesCapture>) {
+        let told = |answer: Answer<CollectivesCapture>, outcome: Result<(), Failure>| {
+            let (status, failure) = match &outcome {
+                Ok(()) => (0, ""),
+                Err(failure) => (failure.result, failure.sentence.as_str()),
+            };
+            answer.ok(&CollectivesCaptureReply { status, failure });
+        };
         let prepared = self.make_graph(m.graph).map_err(cuda).and_then(|()| {
             let native = self.graphs.graph(m.graph).map_err(cuda)?.native;
             Ok((self.prepare(m.calls)?, native))
         });
-        let (group, graph) = match prepared {
-            Ok(prepared) => prepared,
-            Err(Failure { result: status, sentence }) => {
-                return answer.ok(&CollectivesCaptureReply { status, failure: &sentence });
+        match prepared {
+            Ok((group, graph)) => {
+                let work = move |nccl: Result<&Nccl, Failure>, table: &'static Table| {
+                    nccl.and_then(|nccl| capture(nccl, table, group, graph))
+                };
+                self.on_nccl_helper(answer, work, told);
             }
-        };
-        let library = self.nccl();
-        let work = move |table: &'static Table| {
-            let outcome = library.get().and_then(|nccl| capture(nccl, table, group, graph));
-            // The thread may serve another context next.
-            let _ = call!(table, cuCtxSetCurrent(core::ptr::null_mut()));
-            Ok(outcome)
-        };
-        self.on_free_helper(answer, work, |answer, outcome: Result<_, CUresult>| match outcome {
-            Ok(Ok(())) => answer.ok(&CollectivesCaptureReply { status: 0, failure: "" }),
-            Ok(Err(Failure { result: status, sentence })) => {
-                answer.ok(&CollectivesCaptureReply { status, failure: &sentence });
-            }
-            Err(error) => answer.error(error),
-        });
+            Err(failure) => told(answer, Err(failure)),
+        }
     }
 
     fn collectives_posted(&mut self, m: CollectivesPosted) -> Outcome {
@@ -157,6 +138,24 @@ impl Worker {
             self.collectives.library.has_sockets_from(registry);
         }
         Arc::clone(&self.collectives.library)
+    }
+
+    /// Does something with NCCL, or with the reason why there is none, on a helper thread.
+    fn on_nccl_helper<M, T>(
+        &self,
+        answer: Answer<M>,
+        work: impl FnOnce(Result<&Nccl, Failure>, &'static Table) -> Result<T, Failure> + Send + 'static,
+        finish: impl FnOnce(Answer<M>, Result<T, Failure>) + Send + 'static,
+    ) where
+        M: Call + 'static,
+    {
+        let (library, table) = (self.nccl(), self.table);
+        self.helpers.run_in_turn(move || {
+            let outcome = work(library.get(), table);
+            // The thread may serve another context next.
+            let _ = call!(table, cuCtxSetCurrent(core::ptr::null_mut()));
+            finish(answer, outcome);
+        });
     }
 
     /// Looks up what the calls name.
