@@ -52,7 +52,7 @@ pub enum Carried {
 pub struct CarriedCopy {
     /// How much it copies.
     pub bytes: u64,
-    /// Whose it is.
+    /// The queue that it belongs to.
     pub queue: CopyQueue,
 }
 
