@@ -31,22 +31,21 @@ impl Remote {
     pub(super) fn collectives_begin(
         &self,
         ctx: ContextId,
-        calls: &[CommCall],
+        calls: Vec<CommCall>,
         then: CollectivesDone,
     ) -> Result<()> {
         let session = self.session()?;
         session.link().count_call();
         let of_session = Arc::clone(session);
-        let then = move |reply: std::result::Result<Reply, LinkError>| {
-            then.tell(reply.map_err(CUresult::from).and_then(|reply| {
-                // Collectives among the calls are work of their streams.
-                of_session.progress().posted(reply.seq);
-                outcome(&reply)
-            }));
-        };
-        let message = msg::CollectivesGroup { calls: calls.to_vec() };
-        let begin = || session.call_then(ctx, &message, Box::new(then));
-        match streams(calls) {
+        let then = tells(then, move |reply| {
+            // Collectives among the calls are work of their streams.
+            of_session.progress().posted(reply.seq);
+            outcome(reply)
+        });
+        let streams = streams(&calls);
+        let message = msg::CollectivesGroup { calls };
+        let begin = || session.call_then(ctx, &message, then);
+        match streams {
             Streams::None => begin(),
             Streams::One(stream) => self.work(ctx, stream, begin),
             Streams::Several => self.work(ctx, StreamId::LEGACY, begin),
@@ -57,24 +56,24 @@ impl Remote {
         &self,
         ctx: ContextId,
         graph: ObjectId,
-        calls: &[CommCall],
+        calls: Vec<CommCall>,
         then: CollectivesDone,
     ) -> Result<()> {
-        let message = msg::CollectivesCapture { graph, calls: calls.to_vec() };
-        let then = move |reply: std::result::Result<Reply, LinkError>| {
-            then.tell(reply.map_err(CUresult::from).and_then(|reply| {
-                let read: msg::CollectivesCaptureReply<'_> = read(&reply)?;
-                let failure = read.failure.to_owned();
-                Ok(GroupOutcome { status: read.status, failure, values: Vec::new() })
-            }));
-        };
-        self.session()?.call_then(ctx, &message, Box::new(then))
+        let session = self.session()?;
+        session.link().count_call();
+        let then = tells(then, |reply| {
+            let read: msg::CollectivesCaptureReply<'_> = read(reply)?;
+            let failure = read.failure.to_owned();
+            Ok(GroupOutcome { status: read.status, failure, values: Vec::new() })
+        });
+        session.call_then(ctx, &msg::CollectivesCapture { graph, calls }, then)
     }
 
     #[inline]
-    pub(super) fn collectives_post(&self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
-        let message = msg::CollectivesPosted { calls: calls.to_vec() };
-        match streams(calls) {
+    pub(super) fn collectives_post(&self, ctx: ContextId, calls: Vec<CommCall>) -> Result<()> {
+        let streams = streams(&calls);
+        let message = msg::CollectivesPosted { calls };
+        match streams {
             Streams::One(stream) => self.work(ctx, stream, || self.post_to(ctx, stream, &message)),
             _ => self.work(ctx, StreamId::LEGACY, || self.post(ctx, &message)),
         }
@@ -100,6 +99,16 @@ fn streams(calls: &[CommCall]) -> Streams {
         };
     }
     found
+}
+
+/// What a call's answer is given to: it tells what `read` makes of the answer.
+fn tells(
+    then: CollectivesDone,
+    read: impl FnOnce(&Reply) -> Result<GroupOutcome> + Send + 'static,
+) -> Box<dyn FnOnce(std::result::Result<Reply, LinkError>) + Send> {
+    Box::new(move |reply| {
+        then.tell(reply.map_err(CUresult::from).and_then(|reply| read(&reply)));
+    })
 }
 
 fn outcome(reply: &Reply) -> Result<GroupOutcome> {

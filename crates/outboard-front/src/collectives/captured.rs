@@ -91,8 +91,9 @@ pub(super) fn run<B: Backend>(
     let parts: Vec<(Part, Outcome<Running>)> = parts
         .collect::<Vec<Part>>()
         .into_iter()
-        .map(|part| {
-            let running = running::begin_capture(process, part.ctx, part.graph, &part.calls);
+        .map(|mut part| {
+            let calls = std::mem::take(&mut part.calls);
+            let running = running::begin_capture(process, part.ctx, part.graph, calls);
             (part, running)
         })
         .collect();

@@ -26,8 +26,8 @@ pub(super) fn run<B: Backend>(process: &'static Process<B>, entries: Vec<Entry>)
     let mut outcome = Ok(());
     let mut begun = Vec::new();
     for (ctx, entries) in by_server(entries) {
-        let calls: Vec<CommCall> = entries.into_iter().map(|entry| entry.call).collect();
-        match running::begin(process, ctx, &calls) {
+        let calls = entries.into_iter().map(|entry| entry.call).collect();
+        match running::begin(process, ctx, calls) {
             Ok(running) => begun.push(running),
             Err(failure) => outcome = outcome.and(Err(failure)),
         }

@@ -278,7 +278,7 @@ fn run_and_wait<B: Backend>(process: &'static Process<B>, parts: Vec<Part>) -> O
         if part.is_known {
             outcome = outcome.and(post(process, &part));
         } else {
-            let running = running::begin(process, part.ctx, &part.calls());
+            let running = running::begin(process, part.ctx, part.calls());
             waiting.push((part, running));
         }
     }
@@ -294,7 +294,7 @@ fn run_and_wait<B: Backend>(process: &'static Process<B>, parts: Vec<Part>) -> O
 
 /// Posts what waits for nobody. Threads that are ranks of their own may run ahead of each other.
 fn post<B: Backend>(process: &'static Process<B>, part: &Part) -> Result<(), CUresult> {
-    process.backend.collectives_post(part.ctx, &part.calls())?;
+    process.backend.collectives_post(part.ctx, part.calls())?;
     let ([(comm, _)], Some(Entry { call: CommCall::Collective(call), .. })) =
         (part.shapes.as_slice(), part.entries.last())
     else {
@@ -326,7 +326,7 @@ fn run_beside<B: Backend>(process: &'static Process<B>, parts: Vec<Part>) -> Out
         let then = move |told: Result<GroupOutcome, CUresult>| {
             part.finish(front, &running::values(told));
         };
-        process.backend.collectives_begin(ctx, &calls, CollectivesDone::new(then))?;
+        process.backend.collectives_begin(ctx, calls, CollectivesDone::new(then))?;
         outcome = Err(Failure::in_progress());
     }
     outcome

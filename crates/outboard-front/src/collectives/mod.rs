@@ -141,7 +141,7 @@ pub(crate) fn alone<B: Backend>(
     comm: &Arc<Comm>,
     call: CommCall,
 ) -> Outcome<u64> {
-    let running = running::begin(process, comm.ctx, &[call])?;
+    let running = running::begin(process, comm.ctx, vec![call])?;
     let values = running.wait(process, std::slice::from_ref(comm), None)?;
     Ok(values.first().copied().unwrap_or(0))
 }

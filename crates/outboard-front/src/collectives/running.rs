@@ -22,7 +22,7 @@ const ABORT: Duration = Duration::from_secs(5);
 pub(super) fn begin<B: Backend>(
     process: &'static Process<B>,
     ctx: ContextId,
-    calls: &[CommCall],
+    calls: Vec<CommCall>,
 ) -> Outcome<Running> {
     Running::new(ctx, |then| process.backend.collectives_begin(ctx, calls, then))
 }
@@ -32,7 +32,7 @@ pub(super) fn begin_capture<B: Backend>(
     process: &'static Process<B>,
     ctx: ContextId,
     graph: ObjectId,
-    calls: &[CommCall],
+    calls: Vec<CommCall>,
 ) -> Outcome<Running> {
     Running::new(ctx, |then| process.backend.collectives_capture(ctx, graph, calls, then))
 }

@@ -391,13 +391,13 @@ pub trait Collectives: Sized {
     fn collectives_begin(
         &'static self,
         ctx: ContextId,
-        calls: &[CommCall],
+        calls: Vec<CommCall>,
         then: CollectivesDone,
     ) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// Makes collectives as a group that waits for no other rank, since its communicators have done the same before. A failure becomes the communicator's. Posted.
-    fn collectives_post(&'static self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
+    fn collectives_post(&'static self, ctx: ContextId, calls: Vec<CommCall>) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// Makes a graph of collectives, which may wait for other ranks' before it is made; `then` is as of `collectives_begin`. The graph is for nodes of other graphs, and `graph_destroy` ends it, also one that could not be made. Call.
@@ -405,7 +405,7 @@ pub trait Collectives: Sized {
         &'static self,
         ctx: ContextId,
         graph: ObjectId,
-        calls: &[CommCall],
+        calls: Vec<CommCall>,
         then: CollectivesDone,
     ) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)

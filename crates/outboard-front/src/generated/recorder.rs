@@ -723,7 +723,7 @@ impl Collectives for Recorder {
     fn collectives_begin(
         &'static self,
         ctx: ContextId,
-        calls: &[CommCall],
+        calls: Vec<CommCall>,
         then: CollectivesDone,
     ) -> Result<()> {
         self.outcome(
@@ -732,7 +732,7 @@ impl Collectives for Recorder {
         )
     }
 
-    fn collectives_post(&'static self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
+    fn collectives_post(&'static self, ctx: ContextId, calls: Vec<CommCall>) -> Result<()> {
         self.outcome("collectives_post", format_args!("ctx: {ctx:?}, calls: {calls:?}"))
     }
 
@@ -740,7 +740,7 @@ impl Collectives for Recorder {
         &'static self,
         ctx: ContextId,
         graph: ObjectId,
-        calls: &[CommCall],
+        calls: Vec<CommCall>,
         then: CollectivesDone,
     ) -> Result<()> {
         self.outcome(

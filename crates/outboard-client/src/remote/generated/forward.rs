@@ -575,14 +575,14 @@ impl Collectives for Remote {
     fn collectives_begin(
         &'static self,
         ctx: ContextId,
-        calls: &[CommCall],
+        calls: Vec<CommCall>,
         then: CollectivesDone,
     ) -> Result<()> {
         self.collectives_begin(ctx, calls, then)
     }
 
     #[inline]
-    fn collectives_post(&'static self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
+    fn collectives_post(&'static self, ctx: ContextId, calls: Vec<CommCall>) -> Result<()> {
         self.collectives_post(ctx, calls)
     }
 
@@ -591,7 +591,7 @@ impl Collectives for Remote {
         &'static self,
         ctx: ContextId,
         graph: ObjectId,
-        calls: &[CommCall],
+        calls: Vec<CommCall>,
         then: CollectivesDone,
     ) -> Result<()> {
         self.collectives_capture(ctx, graph, calls, then)

@@ -598,7 +598,7 @@ impl<S: Member> Collectives for Several<S> {
     fn collectives_begin(
         &'static self,
         ctx: ContextId,
-        calls: &[CommCall],
+        calls: Vec<CommCall>,
         then: CollectivesDone,
     ) -> Result<()> {
         let server = self.server(ctx.server())?;
@@ -606,7 +606,7 @@ impl<S: Member> Collectives for Several<S> {
     }
 
     #[inline]
-    fn collectives_post(&'static self, ctx: ContextId, calls: &[CommCall]) -> Result<()> {
+    fn collectives_post(&'static self, ctx: ContextId, calls: Vec<CommCall>) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.collectives_post(ctx, calls)
     }
@@ -616,7 +616,7 @@ impl<S: Member> Collectives for Several<S> {
         &'static self,
         ctx: ContextId,
         graph: ObjectId,
-        calls: &[CommCall],
+        calls: Vec<CommCall>,
         then: CollectivesDone,
     ) -> Result<()> {
         let server = self.server(ctx.server())?;
