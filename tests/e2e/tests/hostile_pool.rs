@@ -33,7 +33,7 @@ fn serves(broker: &PoolBroker, token: &str) {
 }
 
 #[test]
-fn nonsense_gets_a_sentence_or_nothing() {
+fn nonsense_gets_a_sentence() {
     let (broker, _server, client) = pool();
     let server = broker.token("server", "gpu2");
     // Without encryption, and with.
@@ -52,9 +52,7 @@ fn nonsense_gets_a_sentence_or_nothing() {
         (b"GET /v1/pool HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_vec(), "401"),
     ] {
         let said = answer(&broker, &bytes);
-        // The end of a connection may overtake the answer to what was not read.
-        let is_lost = said.is_empty() && bytes.len() > 10_000;
-        assert!(is_lost || said.starts_with(&format!("HTTP/1.1 {wanted}")), "{wanted}: {said}");
+        assert!(said.starts_with(&format!("HTTP/1.1 {wanted}")), "{wanted}: {said}");
     }
     let nested = format!("{}1{}", "[".repeat(100_000 / 4), "]".repeat(100_000 / 4));
     let good = r#"{"request":{"owner":"ada","group":"everybody","devices":1,"memory_bytes":1,"usage":"exclusive",

@@ -25,6 +25,9 @@ const TLS_PATIENCE: Duration = Duration::from_secs(5);
 const HEAD_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a connection may live: who reads slowly holds memory.
 const LIFETIME: Duration = Duration::from_secs(600);
+/// How long a caller may go on sending what is not read, after its answer. A connection that is
+/// closed before would take the answer along.
+const REST_PATIENCE: Duration = Duration::from_secs(2);
 /// The longest head of a request, in bytes; the library takes no less.
 const LONGEST_HEAD: usize = 8192;
 
@@ -67,7 +70,7 @@ async fn serve(
 ) {
     // An answer is one write.
     let _ = stream.set_nodelay(true);
-    let stream = match timeout(TLS_PATIENCE, acceptor.accept(stream)).await {
+    let mut stream = match timeout(TLS_PATIENCE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             if let Some(left_out) = STRANGERS.admits("no_encryption") {
@@ -98,9 +101,11 @@ async fn serve(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
         .max_buf_size(LONGEST_HEAD)
-        .serve_connection(TokioIo::new(stream), service_fn(answer))
+        .serve_connection(TokioIo::new(&mut stream), service_fn(answer))
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "a connection has ended badly");
     }
+    let rest = stream.get_mut().0;
+    let _ = timeout(REST_PATIENCE, tokio::io::copy(rest, &mut tokio::io::sink())).await;
 }
