@@ -50,14 +50,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         count = count.and(gotests::run(on_a_node(), &dist, &["./e2e"], &environment)?);
     }
     count.skipped.iter().for_each(|why| eprintln!("skipped: {why}"));
-    step(&format!(
-        "{} passed, {} failed, {} skipped in {:.0} s",
-        count.passed,
-        count.failed,
-        count.skipped.len(),
-        started.elapsed().as_secs_f64()
-    ));
-    if count.failed > 0 { bail!("not all is well") } else { Ok(()) }
+    step(&format!("{count} in {:.0} s", started.elapsed().as_secs_f64()));
+    if count.failed.is_empty() { Ok(()) } else { bail!("not all is well") }
 }
 
 /// A step of `cargo xtask test`: fetches and compiles all that the tests need, and has it checked.

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::stage::{self, Dist};
-use crate::test::Count;
+use crate::test::{Count, padded};
 use crate::util::{self, root, step};
 
 /// What the tests need from PyPI.
@@ -33,7 +33,7 @@ pub(crate) fn tests() -> Result<Count> {
             "no",
             "--durations",
             "3",
-            "-rs",
+            "-rfEs",
             "--timeout",
             LIMIT,
         ])
@@ -80,7 +80,8 @@ fn pip(python: &Path) -> Command {
 }
 
 /// What pytest says last: `SKIPPED [1] test_it.py:61: why` for each place where tests were skipped,
-/// and `=== 2 failed, 16 passed, 1 skipped in 10.65s ===`. An error outside of a test is a failure.
+/// `FAILED test_it.py::name - why`, and `=== 2 failed, 16 passed, 1 skipped in 10.65s ===`. An error
+/// outside of a test is a failure.
 fn counted(lines: &[String]) -> Count {
     let words: Vec<&str> = lines
         .last()
@@ -94,9 +95,13 @@ fn counted(lines: &[String]) -> Count {
         let (times, place) = line.strip_prefix("SKIPPED [")?.split_once("] ")?;
         Some(std::iter::repeat_n(place.to_owned(), times.parse().ok()?))
     });
+    let failed = lines.iter().filter_map(|line| {
+        let name = line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR "))?;
+        Some(name.split(" - ").next().unwrap_or(name).to_owned())
+    });
     Count {
         passed: number("passed"),
-        failed: number("failed") + number("error"),
+        failed: padded(failed.collect(), number("failed") + number("error"), "pytest"),
         skipped: skipped.flatten().collect(),
     }
 }
@@ -111,12 +116,18 @@ mod tests {
             let count = counted(&text.lines().map(str::to_owned).collect::<Vec<_>>());
             (count.passed, count.failed, count.skipped)
         };
-        let skipped = "SKIPPED [2] test_process.py:61: no such thing";
+        let skipped = "FAILED test_it.py::name - no\nERROR test_it.py::other\n\
+                       SKIPPED [2] test_process.py:61: no such thing";
+        let failed = ["test_it.py::name", "test_it.py::other", "a test of pytest"];
+        let failed = failed.map(str::to_owned).to_vec();
         let last = "==== 2 failed, 16 passed, 2 skipped, 1 error in 10.65s ====";
         let place = "test_process.py:61: no such thing".to_owned();
-        assert_eq!(counted(&format!("{skipped}\n{last}")), (16, 3, vec![place.clone(), place]));
-        assert_eq!(counted("===== 18 passed in 10.65s ====="), (18, 0, vec![]));
-        assert_eq!(counted("no tests ran in 0.07s"), (0, 0, vec![]));
+        assert_eq!(
+            counted(&format!("{skipped}\n{last}")),
+            (16, failed, vec![place.clone(), place])
+        );
+        assert_eq!(counted("===== 18 passed in 10.65s ====="), (18, vec![], vec![]));
+        assert_eq!(counted("no tests ran in 0.07s"), (0, vec![], vec![]));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::util::{self, root, step};
 use anyhow::{Context, Result, bail};
 use beside::Beside;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -43,7 +44,8 @@ pub(crate) struct Args {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Count {
     pub(crate) passed: u64,
-    pub(crate) failed: u64,
+    /// The name of each test that failed, or where it is.
+    pub(crate) failed: Vec<String>,
     /// What could not run here, each with its name and why.
     pub(crate) skipped: Vec<String>,
 }
@@ -52,11 +54,11 @@ impl Count {
     pub(crate) const ONE: Count = Count::passed(1);
 
     pub(crate) const fn passed(passed: u64) -> Count {
-        Count { passed, failed: 0, skipped: Vec::new() }
+        Count { passed, failed: Vec::new(), skipped: Vec::new() }
     }
 
-    const fn failed(failed: u64) -> Count {
-        Count { passed: 0, failed, skipped: Vec::new() }
+    pub(crate) fn failed(name: &str) -> Count {
+        Count { failed: vec![name.to_owned()], ..Count::default() }
     }
 
     /// Runs a command that tests, shows what it says, and has `counted` read that.
@@ -76,7 +78,7 @@ impl Count {
         }
         let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
         let count = counted(&lines);
-        if count.failed == 0 && (!status.success() || count.passed == 0) {
+        if count.failed.is_empty() && (!status.success() || count.passed == 0) {
             bail!("`{shown}` failed ({status})");
         }
         Ok(count)
@@ -88,10 +90,24 @@ impl Count {
 
     pub(crate) fn and(mut self, other: Count) -> Count {
         self.passed += other.passed;
-        self.failed += other.failed;
+        self.failed.extend(other.failed);
         self.skipped.extend(other.skipped);
         self
     }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Count { passed, failed, skipped } = self;
+        write!(f, "{passed} passed, {} failed, {} skipped", failed.len(), skipped.len())
+    }
+}
+
+/// The names of `number` tests, of which some could not be read.
+pub(crate) fn padded(mut names: Vec<String>, number: u64, of: &str) -> Vec<String> {
+    let unread = number.saturating_sub(names.len() as u64);
+    names.extend((0..unread).map(|_| format!("a test of {of}")));
+    names
 }
 
 #[derive(Serialize, Deserialize)]
@@ -146,7 +162,7 @@ const STEPS: [Step; 12] = [
             files,
         )
     }),
-    step_of("slurm", |_, _| slurm()),
+    step_of("slurm", |_, _| crate::slurm::tests()),
     step_of("python", |_, _| crate::python::tests()),
     step_of("kubernetes", |_, _| crate::kubernetes::quick()),
     step_of("wheel", |_, _| crate::wheel::attempt().map(|()| Count::ONE)),
@@ -234,7 +250,7 @@ fn take(step: &Step, args: &Args, files: &Mutex<Vec<File>>, others: impl Fn() ->
     let (taken, used) = (started.elapsed(), own().saturating_sub(used));
     let (count, error) = match result {
         Ok(count) => (count, None),
-        Err(error) => (Count::failed(1), Some(format!("{error:#}"))),
+        Err(error) => (Count::failed(step.name), Some(format!("{error:#}"))),
     };
     if let Some(error) = &error {
         eprintln!("error: {error}");
@@ -252,8 +268,9 @@ fn summarize(rows: &[Row], files: &[File], taken: Duration) -> Result<()> {
         let Count { passed, failed, skipped } = &row.count;
         let (seconds, processor) = (row.taken.as_secs_f64(), row.used.as_secs_f64());
         eprintln!(
-            "{:<16} {passed:>7} {failed:>7} {:>7} {seconds:>9.1} {processor:>11.1}",
+            "{:<16} {passed:>7} {:>7} {:>7} {seconds:>9.1} {processor:>11.1}",
             row.name,
+            failed.len(),
             skipped.len()
         );
         total = total.and(row.count.clone());
@@ -275,10 +292,12 @@ fn summarize(rows: &[Row], files: &[File], taken: Duration) -> Result<()> {
             eprintln!("{name}: {}", error.lines().next().unwrap_or_default());
         }
     }
+    if !total.failed.is_empty() {
+        eprintln!("\nFailed:\n{}", total.failed.join("\n"));
+    }
     // The one line on standard output, and the last.
-    let Count { passed, failed, skipped } = &total;
-    util::print(&format!("{passed} passed, {failed} failed, {} skipped\n", skipped.len()))?;
-    if total.failed > 0 {
+    util::print(&format!("{total}\n"))?;
+    if !total.failed.is_empty() {
         bail!("not all is well");
     }
     Ok(())
@@ -321,18 +340,10 @@ fn examples(files: &Mutex<Vec<File>>) -> Result<Count> {
     eprint!("{said}");
     let mut reader = Reader::default();
     said.lines().for_each(|line| reader.read(line));
-    if !output.status.success() && reader.count.failed == 0 {
+    if !output.status.success() && reader.count.failed.is_empty() {
         bail!("`cargo test --doc` failed ({})", output.status);
     }
     Ok(keep(reader, files))
-}
-
-/// Jobs under Slurm.
-fn slurm() -> Result<Count> {
-    Ok(match crate::slurm::counts()? {
-        Ok((passed, failed)) => Count::passed(passed).and(Count::failed(failed)),
-        Err(why) => Count::skipped(format!("slurm: {why}")),
-    })
 }
 
 fn keep(reader: Reader, files: &Mutex<Vec<File>>) -> Count {

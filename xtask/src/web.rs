@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::programs;
 use crate::stage::{Dist, Profile};
-use crate::test::Count;
+use crate::test::{Count, padded};
 use crate::util::{self, root, step};
 use browser::Browser;
 
@@ -42,9 +42,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Err(why) => Count::skipped(format!("the page in a browser: {why:#}")),
     };
     count.skipped.iter().for_each(|why| eprintln!("skipped {why}"));
-    let Count { passed, failed, skipped } = &count;
-    util::print(&format!("{passed} passed, {failed} failed, {} skipped\n", skipped.len()))?;
-    if *failed > 0 {
+    util::print(&format!("{count}\n"))?;
+    if !count.failed.is_empty() {
         bail!("the page is not as it should be");
     }
     Ok(())
@@ -104,16 +103,21 @@ fn look(args: &Args, dist: &Dist, browser: &Browser, modules: &Path) -> Result<C
     Count::of(&mut node, counted)
 }
 
-/// What the test runner of Node.js says last: `# pass 11`, `# fail 0` and so on.
+/// What the test runner of Node.js says: `not ok 3 - name` of each test that failed, and last
+/// `# pass 11`, `# fail 0` and so on.
 fn counted(lines: &[String]) -> Count {
     let number = |what: &str| {
         let said = lines.iter().rev().find_map(|line| line.strip_prefix("# ")?.strip_prefix(what));
         said.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
     };
+    let failed = lines.iter().filter_map(|line| {
+        let (_, name) = line.trim_start().strip_prefix("not ok ")?.split_once(" - ")?;
+        Some(name.to_owned())
+    });
     // What a pattern leaves out is not what could not run.
     Count {
         passed: number("pass "),
-        failed: number("fail ") + number("cancelled "),
+        failed: padded(failed.collect(), number("fail ") + number("cancelled "), "the page"),
         ..Count::default()
     }
 }
@@ -124,10 +128,11 @@ mod tests {
 
     #[test]
     fn the_last_lines_of_the_runner_are_read() {
-        let lines = "ok 1 - # pass 7\n# tests 12\n# pass 9\n# fail 2\n# cancelled 1\n# skipped 3";
+        let lines = "ok 1 - # pass 7\nnot ok 2 - map\n# tests 12\n# pass 9\n# fail 2\n# cancelled 1\n# skipped 3";
         let lines: Vec<String> = lines.lines().map(str::to_owned).collect();
         let count = counted(&lines);
-        assert_eq!((count.passed, count.failed), (9, 3));
+        assert_eq!((count.passed, count.failed.len()), (9, 3));
+        assert_eq!(count.failed[0], "map");
         assert_eq!(counted(&[]), Count::default());
     }
 }

@@ -1,6 +1,7 @@
 //! Cases that are run one after the other on one thing.
 
 use super::Apart;
+use crate::test::Count;
 use crate::util::step;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,12 @@ pub(crate) struct Outcome {
     name: String,
     seconds: f64,
     pub(crate) error: Option<String>,
+}
+
+impl Outcome {
+    pub(crate) fn count(&self) -> Count {
+        if self.error.is_some() { Count::failed(&self.name) } else { Count::ONE }
+    }
 }
 
 /// Runs those whose names contain `only`, each by `attempt`.

@@ -15,9 +15,10 @@ mod pool;
 mod site;
 mod world;
 
-use crate::apart::{Apart, table};
+use crate::apart::{Apart, Outcome, table};
 use crate::programs;
 use crate::stage::{Dist, Profile};
+use crate::test::Count;
 use crate::util;
 use anyhow::Result;
 use std::path::PathBuf;
@@ -50,15 +51,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     APART.all_pass(&Vec::from_iter(only))
 }
 
-/// How many cases passed and failed, with what is built already; or why none can run here.
-pub(crate) fn counts() -> Result<std::result::Result<(u64, u64), String>> {
+/// Runs them all with what is built already.
+pub(crate) fn tests() -> Result<Count> {
     if let Some(why) = cannot_run() {
-        return Ok(Err(why));
+        return Ok(Count::skipped(format!("slurm: {why}")));
     }
     let outcomes = APART.attempt(&[])?;
     eprint!("{}", table(&outcomes));
-    let failed = outcomes.iter().filter(|outcome| outcome.error.is_some()).count() as u64;
-    Ok(Ok((outcomes.len() as u64 - failed, failed)))
+    Ok(outcomes.iter().map(Outcome::count).fold(Count::default(), Count::and))
 }
 
 /// Why it cannot run on this machine.

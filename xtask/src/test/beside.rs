@@ -34,7 +34,7 @@ impl Beside {
         let started = Instant::now();
         let row = process(name).unwrap_or_else(|error| {
             let error = Some(format!("{error:#}"));
-            let count = Count::failed(1);
+            let count = Count::failed(name);
             Row {
                 name: name.to_owned(),
                 count,

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::Count;
+use super::{Count, padded};
 
 /// How many files of tests the table of the slowest has.
 const SHOWN: usize = 10;
@@ -20,6 +20,8 @@ pub(super) struct File {
 #[derive(Default)]
 pub(super) struct Reader {
     running: String,
+    /// The tests of the file that runs which failed.
+    failed: Vec<String>,
     /// The tests of the file that runs which could not, each with why.
     skipped: Vec<String>,
     /// How many of them returned, so that the file counts them as passed.
@@ -43,17 +45,25 @@ impl Reader {
             self.returned += 1;
         } else if let Some(test) = ignored(line) {
             self.skipped.push(test);
+        } else if let Some(test) = failed(line) {
+            self.failed.push(test);
         } else if let Some(Summary { passed, failed, ignored, taken }) = Summary::read(line) {
-            let mut skipped = std::mem::take(&mut self.skipped);
+            let file = &self.running;
             let returned = std::mem::take(&mut self.returned);
-            // Those whose lines were not to be read.
-            let nameless = ignored.saturating_sub(skipped.len() as u64 - returned);
-            skipped.extend((0..nameless).map(|_| format!("a test of {}", self.running)));
+            let skipped = padded(std::mem::take(&mut self.skipped), ignored + returned, file);
+            let here = self.failed.drain(..).map(|name| format!("{name}, in {file}"));
+            let failed = padded(here.collect(), failed, file);
             let count = Count { passed: passed.saturating_sub(returned), failed, skipped };
             self.count = std::mem::take(&mut self.count).and(count);
             self.files.push(File { name: self.running.clone(), taken });
         }
     }
+}
+
+/// The test in `test name ... FAILED`.
+fn failed(line: &str) -> Option<String> {
+    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    outcome.starts_with("FAILED").then(|| name.trim().to_owned())
 }
 
 /// The test in `test name ... ignored, why` or, as libtest-mimic writes it,
@@ -156,7 +166,7 @@ mod tests {
             "   Compiling outboard-e2e v0.1.0",
             "     Running unittests src/lib.rs (target/debug/deps/outboard_e2e-0123456789abcdef)",
             "running 3 tests",
-            "test one ... ok",
+            "test one ... FAILED",
             "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.05s",
             "     Running tests/daily.rs (target/debug/deps/daily-0123456789abcdef)",
             "test two ... ignored, takes minutes",
@@ -187,7 +197,13 @@ mod tests {
             "a test of wire (in comments)",
         ];
         let skipped = skipped.map(str::to_owned).to_vec();
-        assert_eq!(reader.count, Count { passed: 19, failed: 3, skipped });
+        let failed = [
+            "one, in outboard_e2e (unit tests)",
+            "a test of outboard_e2e (unit tests)",
+            "a test of outboard_e2e (unit tests)",
+        ];
+        let failed = failed.map(str::to_owned).to_vec();
+        assert_eq!(reader.count, Count { passed: 19, failed, skipped });
         let table = slowest(&reader.files);
         let lines: Vec<&str> = table.lines().collect();
         assert!(
