@@ -30,8 +30,10 @@ const DELIVERY: Duration = Duration::from_secs(10);
 /// ... and is tried again after this.
 const DELIVERY_PAUSE: Duration = Duration::from_millis(2);
 
-/// Variables that mean the supervisor alone.
-const OWN_VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS"];
+/// Variables that mean the supervisor alone. The last one is perf's: the compiler of the software
+/// device would write a file, which a worker's sandbox refuses.
+const OWN_VARIABLES: [&str; 5] =
+    ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "PERF_BUILDID_DIR"];
 
 /// How to start a worker.
 pub(super) struct Order<'a> {

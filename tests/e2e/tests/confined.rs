@@ -52,6 +52,12 @@ fn workers_are_in_their_sandbox_unless_told_otherwise() {
     }
 }
 
+#[test]
+fn a_server_that_perf_watches_runs_kernels() {
+    let server = Server::start_with(&["--driver", "cpu"], &[("PERF_BUILDID_DIR", "/tmp")]);
+    Program::new("symbols").through(&server).expect_success("symbols");
+}
+
 /// A cache of code that all workers write is none for clients who are nothing to each other.
 #[test]
 fn workers_share_compiled_code_only_among_clients_that_are_one() {
