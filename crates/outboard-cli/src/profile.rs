@@ -54,18 +54,37 @@ struct Connection {
     server: String,
     device: String,
     transport: String,
+    message_bytes_sent: u64,
+    message_bytes_received: u64,
+    messages_not_linked: Option<String>,
+}
+
+impl Connection {
+    /// The device, and where messages of MPI have gone.
+    fn device(&self) -> String {
+        let mut all = format!("{} at {} ({})", self.device, self.server, self.transport);
+        if self.message_bytes_sent + self.message_bytes_received > 0 {
+            all += &format!(
+                "; messages: {} to other ranks' servers, {} from them",
+                bytes(self.message_bytes_sent),
+                bytes(self.message_bytes_received)
+            );
+        }
+        if let Some(why) = &self.messages_not_linked {
+            all += &format!(" (messages that went through this process instead: {why})");
+        }
+        all
+    }
 }
 
 impl Process {
     /// Which devices it used, for people.
     fn devices(&self) -> String {
-        let one =
-            |one: &Connection| format!("{} at {} ({})", one.device, one.server, one.transport);
         match (self.servers.as_slice(), self.connection.server.as_str()) {
             ([], "") => "the software device in the process".to_owned(),
-            ([], _) => one(&self.connection),
+            ([], _) => self.connection.device(),
             (several, _) => {
-                let mut all = several.iter().map(one).collect::<Vec<_>>().join(", ");
+                let mut all = several.iter().map(Connection::device).collect::<Vec<_>>().join(", ");
                 if self.bytes_linked > 0 {
                     all += &format!("; {} from server to server", bytes(self.bytes_linked));
                     if self.bytes_shared > 0 {

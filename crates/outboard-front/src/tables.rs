@@ -13,6 +13,7 @@ use outboard_abi::{CUcontext, CUdevice, CUfunction, CUmodule, CUresult, CUstream
 
 use crate::backend::{Backend, DevicePtr, PartChange, VirtualMemory as _};
 use crate::border::{put, put_if};
+use crate::calls::message;
 use crate::integrity;
 use crate::process::{Hooks, Library, Process};
 use crate::storage::Destructor;
@@ -104,6 +105,9 @@ const PARTS: Id = *b"outboard-parts-1";
 /// Of Outboard's own `libnccl.so.2`.
 const COLLECTIVES: Id = *b"outboard-nccl-01";
 
+/// Of Outboard's own `liboutboard-mpi.so`.
+const MESSAGES: Id = *b"outboard-mpi--01";
+
 /// Counts that the tools table reports, and the sizes of its buffers: at least those of the newest
 /// known runtime, one word each.
 const RUNTIME_CALLBACKS: usize = 2048;
@@ -188,6 +192,7 @@ fn tables<L: Library>() -> &'static Tables {
             ),
             (PARTS, sized::<{ start(&PARTS) }>(2, &[(1, change_part::<L> as *const ())])),
             (COLLECTIVES, collectives::<L>()),
+            (MESSAGES, messages::<L>()),
             (CUPTI[0].0, sized::<{ start(&CUPTI[0].0) }>(CUPTI[0].1, &[])),
             (CUPTI[1].0, sized::<{ start(&CUPTI[1].0) }>(CUPTI[1].1, &[])),
             (CUPTI[2].0, sized::<{ start(&CUPTI[2].0) }>(CUPTI[2].1, &[])),
@@ -234,6 +239,87 @@ unsafe extern "C" fn refuse_collective<L: Library>(
     let [name, why] = [name, why].map(|text| unsafe { crate::border::text(text) });
     let (name, why) = (name.unwrap_or_default(), why.unwrap_or_default());
     crate::calls::collectives::refused(L::process(), name, why)
+}
+
+/// The functions behind `liboutboard-mpi.so`, in the order in which it has them.
+fn messages<L: Library>() -> Box<[usize]> {
+    let mut table: Box<[usize]> = [
+        std::ptr::null::<()>(),
+        message_whereabouts::<L> as *const (),
+        message_ticket::<L> as *const (),
+        message_link::<L> as *const (),
+        message_offer::<L> as *const (),
+        message_take::<L> as *const (),
+        message_refuse::<L> as *const (),
+    ]
+    .into_iter()
+    .map(|function| function as usize)
+    .collect();
+    table[0] = size_of_val(&*table);
+    table
+}
+
+unsafe extern "C" fn message_whereabouts<L: Library>(out: *mut u8, room: usize) -> usize {
+    // SAFETY: the library has room for so many bytes.
+    let find = || unsafe { message::whereabouts(L::process(), out, room) };
+    std::panic::catch_unwind(find).unwrap_or(0)
+}
+
+unsafe extern "C" fn message_ticket<L: Library>(link: u32, out: *mut [u8; 16]) -> CUresult {
+    // SAFETY: the library's out parameter.
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || unsafe {
+        message::ticket(L::process(), link, out)
+    })
+}
+
+unsafe extern "C" fn message_link<L: Library>(
+    link: u32,
+    whereabouts: *const u8,
+    len: usize,
+    ticket: *const [u8; 16],
+    why: *mut core::ffi::c_char,
+    room: usize,
+) -> CUresult {
+    // SAFETY: the library's parameters.
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || unsafe {
+        message::link(L::process(), link, (whereabouts, len), ticket, (why, room))
+    })
+}
+
+unsafe extern "C" fn message_offer<L: Library>(
+    link: u32,
+    number: u64,
+    address: u64,
+    bytes: u64,
+    taken: *mut u32,
+) -> CUresult {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
+        let offered = message::offer(L::process(), (link, number), DevicePtr(address), bytes)?;
+        // SAFETY: the library's out parameter.
+        unsafe { put(taken, offered.into()) }
+    })
+}
+
+unsafe extern "C" fn message_take<L: Library>(
+    link: u32,
+    number: u64,
+    address: u64,
+    bytes: u64,
+    combine: u32,
+    came: *mut u32,
+) -> CUresult {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
+        let at = DevicePtr(address);
+        let taken = message::take(L::process(), (link, number), at, bytes, combine)?;
+        // SAFETY: the library's out parameter.
+        unsafe { put(came, taken.into()) }
+    })
+}
+
+unsafe extern "C" fn message_refuse<L: Library>(link: u32, number: u64) -> CUresult {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
+        message::refuse(L::process(), (link, number))
+    })
 }
 
 extern "C" fn succeed() -> CUresult {

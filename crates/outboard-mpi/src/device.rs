@@ -1,6 +1,6 @@
 //! The program's device memory, by its CUDA driver.
 
-use std::ffi::{CStr, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use outboard_abi::{CUcontext, CUmemorytype, CUpointer_attribute, CUresult};
@@ -15,6 +15,11 @@ struct Driver {
     to_host: unsafe extern "C" fn(*mut c_void, u64, usize) -> CUresult,
     to_device: unsafe extern "C" fn(u64, *const c_void, usize) -> CUresult,
     synchronize: unsafe extern "C" fn(*mut c_void) -> CUresult,
+    current: unsafe extern "C" fn(*mut CUcontext) -> CUresult,
+    initialize: unsafe extern "C" fn(c_uint) -> CUresult,
+    primary: unsafe extern "C" fn(*mut CUcontext, c_int) -> CUresult,
+    allocate: unsafe extern "C" fn(*mut u64, usize) -> CUresult,
+    free: unsafe extern "C" fn(u64) -> CUresult,
 }
 
 /// The driver, once the program has loaded one.
@@ -63,6 +68,24 @@ fn of_library(library: *mut c_void) -> Option<Driver> {
                 *mut c_void,
                 unsafe extern "C" fn(*mut c_void) -> CUresult,
             >(find(c"cuStreamSynchronize")?),
+            current: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(*mut CUcontext) -> CUresult,
+            >(find(c"cuCtxGetCurrent")?),
+            initialize: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_uint) -> CUresult>(
+                find(c"cuInit")?,
+            ),
+            primary: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(*mut CUcontext, c_int) -> CUresult,
+            >(find(c"cuDevicePrimaryCtxRetain")?),
+            allocate: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(*mut u64, usize) -> CUresult,
+            >(find(c"cuMemAlloc_v2")?),
+            free: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64) -> CUresult>(find(
+                c"cuMemFree_v2",
+            )?),
         })
     }
 }
@@ -72,6 +95,7 @@ fn of_library(library: *mut c_void) -> Option<Driver> {
 pub(crate) struct DeviceMemory {
     address: u64,
     context: CUcontext,
+    is_managed: bool,
 }
 
 impl DeviceMemory {
@@ -112,7 +136,13 @@ impl DeviceMemory {
                 address,
             )
         };
-        (found == CUresult::CUDA_SUCCESS).then_some(DeviceMemory { address, context })
+        let is_managed = is_managed != 0;
+        (found == CUresult::CUDA_SUCCESS).then_some(DeviceMemory { address, context, is_managed })
+    }
+
+    /// Its address, if only the device uses it.
+    pub(crate) fn of_device_only(self) -> Option<u64> {
+        (!self.is_managed).then_some(self.address)
     }
 
     fn at(self, offset: isize) -> u64 {
@@ -140,6 +170,31 @@ impl DeviceMemory {
         });
     }
 
+    /// Memory for so many bytes, in the thread's context or that of the first device.
+    pub(crate) fn allocate(bytes: u64) -> Result<Allocated, CUresult> {
+        let driver = driver().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)?;
+        let check = |result| match result {
+            CUresult::CUDA_SUCCESS => Ok(()),
+            error => Err(error),
+        };
+        let (mut context, mut before, mut address): (CUcontext, CUcontext, u64) =
+            (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+        // SAFETY: the driver writes to these places. The primary context stays, as a program's does
+        // that uses the runtime.
+        unsafe {
+            let has_context = check((driver.current)(&mut context)).is_ok() && !context.is_null();
+            if !has_context {
+                check((driver.initialize)(0))?;
+                check((driver.primary)(&mut context, 0))?;
+            }
+            check((driver.push)(context))?;
+            let result = check((driver.allocate)(&mut address, bytes as usize));
+            (driver.pop)(&mut before);
+            result?;
+        }
+        Ok(Allocated(DeviceMemory { address, context, is_managed: false }))
+    }
+
     /// Does something in the memory's own context, which need not be the thread's.
     fn with(self, what: &str, action: impl FnOnce(&Driver) -> CUresult) {
         let Some(driver) = driver() else { return };
@@ -154,5 +209,21 @@ impl DeviceMemory {
         if result != CUresult::CUDA_SUCCESS {
             fail(&format!("cannot {what} device memory of a message: CUDA's error {}", result.0));
         }
+    }
+}
+
+/// Device memory of this library's.
+pub(crate) struct Allocated(DeviceMemory);
+
+impl Allocated {
+    pub(crate) fn memory(&self) -> DeviceMemory {
+        self.0
+    }
+}
+
+impl Drop for Allocated {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated, and nothing uses it any more.
+        self.0.with("free", |driver| unsafe { (driver.free)(self.0.address) });
     }
 }

@@ -4,6 +4,10 @@
 //! program's own MPI by its profiling interface, `PMPI_...`. Where a buffer is device memory, MPI
 //! gets host memory in its place, and the bytes are copied there before the call or back after it.
 //!
+//! Of a large message MPI gets a header only ([`header`]), if both ranks' devices are on servers
+//! ([`job`]): the sender's worker keeps the bytes ([`sending`]), and the receiver's asks for them
+//! once MPI has matched the header ([`receiving`]).
+//!
 //! One library is for Open MPI and for MPICH and its kin: a handle passes through as the register
 //! that holds it, whether it is a pointer or an `int`.
 
@@ -11,8 +15,14 @@
 
 mod collective;
 mod device;
+mod header;
+mod job;
 mod mpi;
 mod point_to_point;
+mod receiving;
 mod requests;
+mod sending;
 mod staged;
+mod start;
 mod waits;
+mod worker;

@@ -44,6 +44,11 @@ fn symbol(name: &CStr) -> Option<usize> {
     within(libc::RTLD_DEFAULT).or_else(|| within(LIBRARIES.iter().find_map(|name| loaded(name))?))
 }
 
+/// Whether the program has loaded something that has a symbol.
+pub(crate) fn has_symbol(name: &CStr) -> bool {
+    symbol(name).is_some()
+}
+
 pub(crate) fn look_up(name: &CStr) -> usize {
     symbol(name).unwrap_or_else(|| {
         eprintln!(
@@ -62,23 +67,48 @@ pub(crate) struct Form {
     pub(crate) status: usize,
     /// The address that stands for "the other buffer".
     in_place: usize,
-    world: Handle,
+    pub(crate) world: Handle,
+    /// The type of bytes.
+    byte: Handle,
+    /// What a call returns whose buffer is too small for a message.
+    truncated: c_int,
 }
 
 pub(crate) fn form() -> &'static Form {
     static FORM: OnceLock<Form> = OnceLock::new();
     FORM.get_or_init(|| match symbol(c"ompi_mpi_comm_world") {
-        Some(world) => Form { request: size_of::<usize>(), status: 24, in_place: 1, world },
+        Some(world) => Form {
+            request: size_of::<usize>(),
+            status: 24,
+            in_place: 1,
+            world,
+            byte: look_up(c"ompi_mpi_byte"),
+            truncated: 15,
+        },
         None => Form {
             request: size_of::<c_int>(),
             status: 20,
             in_place: usize::MAX,
             world: 0x4400_0000,
+            byte: 0x4c00_010d,
+            truncated: 14,
         },
     })
 }
 
 impl Form {
+    pub(crate) fn byte(&self) -> Handle {
+        self.byte
+    }
+
+    /// Whether two registers hold the same handle.
+    pub(crate) fn same(&self, one: Handle, other: Handle) -> bool {
+        if self.request == size_of::<c_int>() {
+            return one as u32 == other as u32;
+        }
+        one == other
+    }
+
     /// The requests of an array. Nothing is done with them but to compare them.
     ///
     /// # Safety
@@ -144,6 +174,79 @@ pub(crate) fn received(status: Status, datatype: Handle) -> Option<usize> {
         real!(c"PMPI_Get_count", fn(Status, Handle, *mut c_int))(status, datatype, &mut count)
     };
     usize::try_from(count).ok()
+}
+
+/// Bytes that a status says were received, if there are not too many for an `int`.
+pub(crate) fn received_bytes(status: Status) -> Option<usize> {
+    received(status, form().byte)
+}
+
+/// Has a status say that so many bytes were received.
+pub(crate) fn set_received(status: Status, bytes: u64) {
+    // SAFETY: the status is one that MPI has written.
+    unsafe {
+        real!(c"PMPI_Status_set_elements_x", fn(Status, Handle, i64))(
+            status,
+            form().byte,
+            bytes as i64,
+        )
+    };
+}
+
+/// Bytes of so many elements, without what lies between them.
+pub(crate) fn payload(datatype: Handle, count: c_int) -> u64 {
+    let mut size = 0;
+    // SAFETY: MPI writes an int.
+    unsafe { real!(c"PMPI_Type_size", fn(Handle, *mut c_int))(datatype, &mut size) };
+    u64::try_from(size).unwrap_or(0) * u64::try_from(count).unwrap_or(0)
+}
+
+/// A message does not fit where it is received: what a call of the communicator returns then.
+pub(crate) fn is_truncated(comm: Handle) -> c_int {
+    let error = form().truncated;
+    // SAFETY: it has no other requirements.
+    unsafe { real!(c"PMPI_Comm_call_errhandler", fn(Handle, c_int))(comm, error) };
+    error
+}
+
+/// Whether messages of a communicator go from one group of ranks to another.
+pub(crate) fn is_between_groups(comm: Handle) -> bool {
+    let mut is = 0;
+    // SAFETY: MPI writes an int.
+    unsafe { real!(c"PMPI_Comm_test_inter", fn(Handle, *mut c_int))(comm, &mut is) };
+    is != 0
+}
+
+/// The ranks of a communicator.
+pub(crate) struct Group(Handle);
+
+impl Group {
+    pub(crate) fn of(comm: Handle) -> Group {
+        let mut group = 0;
+        // SAFETY: MPI writes a handle.
+        unsafe { real!(c"PMPI_Comm_group", fn(Handle, *mut Handle))(comm, &mut group) };
+        Group(group)
+    }
+
+    /// Which rank of another group one of these is.
+    pub(crate) fn rank_in(&self, rank: c_int, other: &Group) -> Option<usize> {
+        let mut found = -1;
+        // SAFETY: one rank is asked for, and MPI writes an int.
+        unsafe {
+            real!(
+                c"PMPI_Group_translate_ranks",
+                fn(Handle, c_int, *const c_int, Handle, *mut c_int)
+            )(self.0, 1, &raw const rank, other.0, &mut found)
+        };
+        usize::try_from(found).ok()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // SAFETY: it is this value's own.
+        unsafe { real!(c"PMPI_Group_free", fn(*mut Handle))(&mut self.0) };
+    }
 }
 
 /// Where the bytes of some elements lie.

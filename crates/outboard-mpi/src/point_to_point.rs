@@ -2,9 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::mpi::{Handle, Requests, SUCCESS, Status, Statuses, real, received};
-use crate::requests;
-use crate::staged::{Staged, Use};
+use crate::mpi::{Handle, Requests, SUCCESS, Status, Statuses, real};
+use crate::receiving::Receiving;
+use crate::requests::{self, UnderWay};
+use crate::sending::Sending;
 
 /// Functions that send and return when the buffer may be used again.
 macro_rules! sending {
@@ -15,11 +16,11 @@ macro_rules! sending {
         pub unsafe extern "C" fn $name(
             buffer: *const c_void, count: c_int, datatype: Handle, to: c_int, tag: c_int, comm: Handle,
         ) -> c_int {
-            let mut sent = Staged::new(buffer, count, datatype, Use::Reads);
+            let mut sent = Sending::new(buffer, (count, datatype), (to, comm));
             // SAFETY: the memory is there for the call, and the rest is the caller's.
             unsafe {
                 real!($real, fn(*mut c_void, c_int, Handle, c_int, c_int, Handle))(
-                    sent.address(), count, datatype, to, tag, comm)
+                    sent.address(), sent.count(), sent.datatype(), to, tag, comm)
             }
         }
     )*};
@@ -36,13 +37,13 @@ macro_rules! beginning_to_send {
             buffer: *const c_void, count: c_int, datatype: Handle, to: c_int, tag: c_int, comm: Handle,
             request: Requests,
         ) -> c_int {
-            let mut sent = Staged::new(buffer, count, datatype, Use::Reads);
+            let mut sent = Sending::new(buffer, (count, datatype), (to, comm));
             // SAFETY: the memory is kept until the request is done, and the rest is the caller's.
             unsafe {
                 let result = real!($real, fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, Requests))(
-                    sent.address(), count, datatype, to, tag, comm, request);
+                    sent.address(), sent.count(), sent.datatype(), to, tag, comm, request);
                 if result == SUCCESS {
-                    requests::keep(request, sent, None);
+                    requests::keep(request, UnderWay::Sent(sent));
                 }
                 result
             }
@@ -54,31 +55,35 @@ beginning_to_send!(MPI_Isend c"PMPI_Isend", MPI_Issend c"PMPI_Issend", MPI_Irsen
 
 /// The buffer for a message that a call receives before it returns.
 struct Received {
-    memory: Staged,
-    datatype: Handle,
+    buffer: Receiving,
     /// The program's own, which may be none.
     given: Status,
     statuses: Statuses,
 }
 
 impl Received {
-    fn new(buffer: *mut c_void, count: c_int, datatype: Handle, given: Status) -> Received {
-        let memory = Staged::new(buffer, count, datatype, Use::Fills);
-        Received { memory, datatype, given, statuses: Statuses::new(given, 1) }
+    fn new(
+        buffer: *mut c_void,
+        elements: (c_int, Handle),
+        comm: Handle,
+        given: Status,
+    ) -> Received {
+        let buffer = Receiving::new(buffer, elements, comm);
+        Received { buffer, given, statuses: Statuses::new(given, 1) }
     }
 
-    /// What MPI gets: how much has come into device memory must be said.
+    /// What MPI gets: how much has come must be said.
     fn status(&self) -> Status {
-        if self.memory.is_device_memory() { self.statuses.get(0) } else { self.given }
+        if self.buffer.is_watched() { self.statuses.get(0) } else { self.given }
     }
 
     /// The call has returned this.
     fn done(self, result: c_int) -> c_int {
-        if result == SUCCESS && self.memory.is_device_memory() {
-            let elements = received(self.status(), self.datatype);
-            self.memory.written_in_part(elements);
+        if result != SUCCESS || !self.buffer.is_watched() {
+            return result;
         }
-        result
+        let status = self.status();
+        self.buffer.finish(status)
     }
 }
 
@@ -94,11 +99,11 @@ pub unsafe extern "C" fn MPI_Recv(
     comm: Handle,
     status: Status,
 ) -> c_int {
-    let mut received = Received::new(buffer, count, datatype, status);
+    let mut received = Received::new(buffer, (count, datatype), comm, status);
     // SAFETY: the memory is there for the call, and the rest is the caller's.
     let result = unsafe {
         real!(c"PMPI_Recv", fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, Status))(
-            received.memory.address(),
+            received.buffer.address(),
             count,
             datatype,
             from,
@@ -122,14 +127,14 @@ pub unsafe extern "C" fn MPI_Irecv(
     comm: Handle,
     request: Requests,
 ) -> c_int {
-    let mut memory = Staged::new(buffer, count, datatype, Use::Fills);
+    let mut memory = Receiving::new(buffer, (count, datatype), comm);
     // SAFETY: the memory is kept until the request is done, and the rest is the caller's.
     unsafe {
         let begin =
             real!(c"PMPI_Irecv", fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, Requests));
         let result = begin(memory.address(), count, datatype, from, tag, comm, request);
         if result == SUCCESS {
-            requests::keep(request, memory, Some(datatype));
+            requests::keep(request, UnderWay::Received(memory));
         }
         result
     }
@@ -152,8 +157,8 @@ pub unsafe extern "C" fn MPI_Sendrecv(
     comm: Handle,
     status: Status,
 ) -> c_int {
-    let mut sent = Staged::new(sent, sent_count, sent_type, Use::Reads);
-    let mut received = Received::new(buffer, count, datatype, status);
+    let mut sent = Sending::new(sent, (sent_count, sent_type), (to, comm));
+    let mut received = Received::new(buffer, (count, datatype), comm, status);
     let call = real!(
         c"PMPI_Sendrecv",
         fn(
@@ -175,11 +180,11 @@ pub unsafe extern "C" fn MPI_Sendrecv(
     let result = unsafe {
         call(
             sent.address(),
-            sent_count,
-            sent_type,
+            sent.count(),
+            sent.datatype(),
             to,
             sent_tag,
-            received.memory.address(),
+            received.buffer.address(),
             count,
             datatype,
             from,

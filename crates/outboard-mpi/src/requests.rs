@@ -1,17 +1,18 @@
 //! Messages that are under way, with the host memory in place of device memory.
 
 use std::collections::HashMap;
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use crate::mpi::{Handle, Requests, Status, form, received};
-use crate::staged::Staged;
+use crate::mpi::{Requests, SUCCESS, Status, form};
+use crate::receiving::Receiving;
+use crate::sending::Sending;
 
-/// What becomes of the memory when its message is done.
-struct UnderWay {
-    memory: Staged,
-    /// The type of what is received.
-    receives: Option<Handle>,
+/// What is kept until its message is done.
+pub(crate) enum UnderWay {
+    Sent(Sending),
+    Received(Receiving),
 }
 
 // SAFETY: the program's address in it is only handed to MPI and the driver, which any thread may.
@@ -28,18 +29,22 @@ fn all() -> MutexGuard<'static, HashMap<u64, Vec<UnderWay>>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps the memory of a message until its request is done.
+/// Keeps the memory of a message until its request is done, if that is needed.
 ///
 /// # Safety
 /// MPI has written the request.
-pub(crate) unsafe fn keep(request: Requests, memory: Staged, receives: Option<Handle>) {
-    if !memory.is_device_memory() {
+pub(crate) unsafe fn keep(request: Requests, message: UnderWay) {
+    let is_needed = match &message {
+        UnderWay::Sent(sent) => sent.is_needed(),
+        UnderWay::Received(received) => received.is_watched(),
+    };
+    if !is_needed {
         return;
     }
     // SAFETY: as the caller says.
     let number = unsafe { form().requests(request, 1) }[0];
     let mut all = all();
-    all.entry(number).or_default().push(UnderWay { memory, receives });
+    all.entry(number).or_default().push(message);
     COUNT.store(all.len(), Ordering::Relaxed);
 }
 
@@ -48,8 +53,8 @@ pub(crate) fn are_there() -> bool {
     COUNT.load(Ordering::Relaxed) > 0
 }
 
-/// A request is done, if it is one of these.
-pub(crate) fn done(number: u64, status: Status) {
+/// A request is done, if it is one of these; what the call returns that has found out.
+pub(crate) fn done(number: u64, status: Status) -> c_int {
     let found = {
         let mut all = all();
         let found = all.get_mut(&number).and_then(Vec::pop);
@@ -59,7 +64,8 @@ pub(crate) fn done(number: u64, status: Status) {
         COUNT.store(all.len(), Ordering::Relaxed);
         found
     };
-    if let Some(UnderWay { memory, receives: Some(datatype) }) = found {
-        memory.written_in_part(received(status, datatype));
+    match found {
+        Some(UnderWay::Received(receiving)) => receiving.finish(status),
+        _ => SUCCESS,
     }
 }

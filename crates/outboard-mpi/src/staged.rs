@@ -63,6 +63,12 @@ impl Staged {
         self.stand_in.is_some()
     }
 
+    /// The address of elements without gaps in memory that only the device uses.
+    pub(crate) fn on_device(&self) -> Option<u64> {
+        let stand_in = self.stand_in.as_ref()?;
+        stand_in.span.dense.and_then(|_| stand_in.device.of_device_only())
+    }
+
     /// What MPI gets.
     pub(crate) fn address(&mut self) -> *mut c_void {
         match &mut self.stand_in {
@@ -70,6 +76,13 @@ impl Staged {
             Some(StandIn { span, host, .. }) => {
                 host.as_mut_ptr().wrapping_offset(-span.offset).cast()
             }
+        }
+    }
+
+    /// So many bytes have been written, without gaps.
+    pub(crate) fn written_from_the_start(self, bytes: usize) {
+        if let Some(StandIn { device, span, host }) = self.stand_in {
+            device.write(span.offset, host.get(..bytes).unwrap_or(&host));
         }
     }
 

@@ -27,17 +27,21 @@ impl Asked {
         asked.as_ref().map_or(given, |asked| asked.statuses.get(0))
     }
 
-    /// The request in a place is done, and its status is in another place.
-    fn done(&self, place: c_int, status: usize) {
+    /// The request in a place is done, and its status is in another place. What the call returns.
+    fn done(&self, place: c_int, status: usize) -> c_int {
         let place = usize::try_from(place).ok();
-        if let Some(request) = place.and_then(|place| self.requests.get(place)) {
-            requests::done(*request, self.statuses.get(status));
-        }
+        let request = place.and_then(|place| self.requests.get(place));
+        request.map_or(SUCCESS, |request| requests::done(*request, self.statuses.get(status)))
     }
 
-    fn all_done(&self) {
-        (0..self.requests.len()).for_each(|place| self.done(place as c_int, place));
+    fn all_done(&self) -> c_int {
+        worst((0..self.requests.len()).map(|place| self.done(place as c_int, place)))
     }
+}
+
+/// The first of several results that is an error, after all have been found out.
+fn worst(results: impl Iterator<Item = c_int>) -> c_int {
+    results.fold(SUCCESS, |worst, result| if worst == SUCCESS { result } else { worst })
 }
 
 /// # Safety
@@ -50,7 +54,7 @@ pub unsafe extern "C" fn MPI_Wait(request: Requests, status: Status) -> c_int {
         let told = Asked::status(&asked, status);
         let result = real!(c"PMPI_Wait", fn(Requests, Status))(request, told);
         if let (SUCCESS, Some(asked)) = (result, asked) {
-            asked.all_done();
+            return asked.all_done();
         }
         result
     }
@@ -68,7 +72,7 @@ pub unsafe extern "C" fn MPI_Test(request: Requests, flag: *mut c_int, status: S
         if let (SUCCESS, Some(asked)) = (result, asked)
             && *flag != 0
         {
-            asked.all_done();
+            return asked.all_done();
         }
         result
     }
@@ -84,7 +88,7 @@ pub unsafe extern "C" fn MPI_Waitall(count: c_int, array: Requests, statuses: St
         let told = Asked::status(&asked, statuses);
         let result = real!(c"PMPI_Waitall", fn(c_int, Requests, Status))(count, array, told);
         if let (SUCCESS, Some(asked)) = (result, asked) {
-            asked.all_done();
+            return asked.all_done();
         }
         result
     }
@@ -108,7 +112,7 @@ pub unsafe extern "C" fn MPI_Testall(
         if let (SUCCESS, Some(asked)) = (result, asked)
             && *flag != 0
         {
-            asked.all_done();
+            return asked.all_done();
         }
         result
     }
@@ -130,7 +134,7 @@ pub unsafe extern "C" fn MPI_Waitany(
         let call = real!(c"PMPI_Waitany", fn(c_int, Requests, *mut c_int, Status));
         let result = call(count, array, index, told);
         if let (SUCCESS, Some(asked)) = (result, asked) {
-            asked.done(*index, 0);
+            return asked.done(*index, 0);
         }
         result
     }
@@ -155,7 +159,7 @@ pub unsafe extern "C" fn MPI_Testany(
         if let (SUCCESS, Some(asked)) = (result, asked)
             && *flag != 0
         {
-            asked.done(*index, 0);
+            return asked.done(*index, 0);
         }
         result
     }
@@ -177,9 +181,8 @@ macro_rules! some {
                 let call = real!($real, fn(c_int, Requests, *mut c_int, *mut c_int, Status));
                 let result = call(count, array, done, indices, told);
                 if let (SUCCESS, Some(asked)) = (result, asked) {
-                    for place in 0..usize::try_from(*done).unwrap_or(0).min(asked.requests.len()) {
-                        asked.done(*indices.add(place), place);
-                    }
+                    let count = usize::try_from(*done).unwrap_or(0).min(asked.requests.len());
+                    return worst((0..count).map(|place| asked.done(*indices.add(place), place)));
                 }
                 result
             }

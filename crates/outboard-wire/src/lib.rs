@@ -11,6 +11,7 @@ pub mod boxes;
 pub mod code;
 pub mod codec;
 pub mod collectives;
+pub mod combine;
 pub mod device_id;
 pub mod frame;
 pub mod graph;

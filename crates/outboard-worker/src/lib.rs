@@ -42,6 +42,7 @@ mod management;
 mod mapped;
 mod memops;
 mod memory;
+mod messages;
 mod modules;
 mod nccl;
 mod objects;

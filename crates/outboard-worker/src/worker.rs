@@ -19,6 +19,7 @@ use crate::image_cache::owners_folder;
 use crate::io::Start;
 use crate::management::Management;
 use crate::memory::Memory;
+use crate::messages::Messages;
 use crate::offer;
 use crate::offered::Offered;
 use crate::partitions::Partitions;
@@ -38,6 +39,7 @@ pub struct Worker {
     pub(crate) memory: Memory,
     pub(crate) copies: Copies,
     pub(crate) collectives: Collectives,
+    pub(crate) messages: Messages,
     pub(crate) code: Code,
     pub(crate) textures: Textures,
     pub(crate) partitions: Partitions,
@@ -84,6 +86,7 @@ impl Worker {
             memory: Memory::new(Budget::new(limits, account::seat()), addresses, arena),
             copies: Copies::new(helpers.clone()),
             collectives: Collectives::new(setup.nccl),
+            messages: Messages::new(),
             code: Code::new(cache),
             textures: Textures::new(),
             partitions: Partitions::new(portions),

@@ -58,6 +58,11 @@ impl Introduction {
         &self.addresses
     }
 
+    /// The server's Unix socket, if its workers share memory with those of servers that come there.
+    pub fn socket(&self) -> Option<&Local> {
+        self.socket.as_ref()
+    }
+
     /// The socket of `other` by which this one's worker may share memory with the other one's: both
     /// are on one machine.
     pub fn socket_of<'a>(&self, other: &'a Introduction) -> Option<&'a Local> {

@@ -95,6 +95,8 @@ impl Remote {
 
     pub(super) fn statistics(&self) -> Statistics {
         let Some(session) = self.opened() else { return Statistics::Unused {} };
-        Statistics::Connection(Box::new(session.statistics(&self.pager.moved())))
+        let mut connection = session.statistics(&self.pager.moved());
+        self.messages.tell(&mut connection);
+        Statistics::Connection(Box::new(connection))
     }
 }

@@ -17,6 +17,7 @@ mod link;
 mod link_places;
 mod managed;
 mod memory;
+mod message;
 mod module;
 mod names;
 mod peer_link;
@@ -73,6 +74,7 @@ pub struct Remote {
     moving: Mutex<BTreeSet<ContextId>>,
     polled: PolledWaits,
     crossing: Crossing,
+    messages: message::Messages,
     /// What programs pass to each other.
     descriptors: Descriptors,
 }
@@ -94,6 +96,7 @@ impl Remote {
             moving: Mutex::new(BTreeSet::new()),
             polled: PolledWaits::new(),
             crossing: Crossing::new(),
+            messages: message::Messages::new(),
             descriptors: Descriptors::new(),
         }
     }

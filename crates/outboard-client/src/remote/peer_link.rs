@@ -3,12 +3,14 @@
 use outboard_front::backend::{ContextId, Extent, ObjectId, Result, Side, StreamId};
 use outboard_front::several::{HalfCopy, Linked, Numbered, Places, Way};
 use outboard_wire::codec::decode_all;
+use outboard_wire::handshake::Local;
 use outboard_wire::limits::CHUNK_BYTES;
 use outboard_wire::messages as msg;
 
 use super::copy::region;
 use super::link_places::LinkPlaces;
 use super::{NO_CONTEXT, Remote};
+use crate::session::Session;
 
 /// Chunks are not larger, in bytes, ...
 const LARGEST_CHUNK: u64 = 1 << 20;
@@ -19,6 +21,48 @@ const CHUNKS: u64 = 16;
 pub(super) fn chunk(bytes: u64) -> u32 {
     let smallest = *CHUNK_BYTES.start() as u64;
     (bytes / CHUNKS).next_power_of_two().clamp(smallest, LARGEST_CHUNK) as u32
+}
+
+/// The session that a worker is to call.
+pub(super) struct Called<'a> {
+    pub(super) addresses: &'a [String],
+    pub(super) session: u64,
+    pub(super) ticket: &'a [u8],
+    pub(super) fingerprint: &'a [u8],
+    /// If the two may share memory.
+    pub(super) socket: Option<&'a Local>,
+}
+
+/// Has a session's worker call another one; whether the two share memory then.
+pub(super) fn open_link(
+    here: &Session,
+    link: u32,
+    called: &Called<'_>,
+) -> std::result::Result<bool, String> {
+    let &Called { addresses, session, ticket, fingerprint, socket } = called;
+    let mut failure = String::new();
+    for address in addresses {
+        let message = msg::PeerLinkOpen {
+            link,
+            address,
+            session,
+            ticket,
+            fingerprint,
+            host: socket.map_or(0, |socket| socket.host),
+            user: socket.map_or(0, |socket| socket.user),
+            socket: socket.map_or("", |socket| &socket.path),
+        };
+        let (_, reply) = here
+            .call_idle(NO_CONTEXT, &message)
+            .map_err(|_| format!("{} does not know of links", here.server()))?;
+        let reply: msg::PeerLinkOpenReply<'_> =
+            decode_all(&reply).map_err(|error| error.to_string())?;
+        if reply.failure.is_empty() {
+            return Ok(reply.shares);
+        }
+        failure = format!("{}: {}", here.server(), outboard_wire::plain(reply.failure));
+    }
+    Err(failure)
 }
 
 impl Remote {
@@ -41,32 +85,17 @@ impl Remote {
         here.freed_places.expect(link);
         there.freed_places.expect(link);
         let own = [there.server().to_owned()];
-        let addresses = if called.addresses().is_empty() { &own } else { called.addresses() };
-        let mut failure = String::new();
         let fingerprint = called.fingerprint().map_or_else(Vec::new, |bytes| bytes.to_vec());
-        for address in addresses {
-            let message = msg::PeerLinkOpen {
-                link,
-                address,
-                session: called.session(),
-                ticket: &called.ticket(link).key.to_le_bytes(),
-                fingerprint: &fingerprint,
-                host: socket.map_or(0, |socket| socket.host),
-                user: socket.map_or(0, |socket| socket.user),
-                socket: socket.map_or("", |socket| &socket.path),
-            };
-            let (_, reply) = here
-                .call_idle(NO_CONTEXT, &message)
-                .map_err(|_| format!("{} does not know of links", here.server()))?;
-            let reply: msg::PeerLinkOpenReply<'_> =
-                decode_all(&reply).map_err(|error| error.to_string())?;
-            if reply.failure.is_empty() {
-                let places = reply.shares.then(|| LinkPlaces::new(link, [here, there]));
-                return Ok(places.map(|places| Box::new(places) as Box<dyn Places>));
-            }
-            failure = format!("{}: {}", here.server(), outboard_wire::plain(reply.failure));
-        }
-        Err(failure)
+        let called = Called {
+            addresses: if called.addresses().is_empty() { &own } else { called.addresses() },
+            session: called.session(),
+            ticket: &called.ticket(link).key.to_le_bytes(),
+            fingerprint: &fingerprint,
+            socket,
+        };
+        let shares = open_link(here, link, &called)?;
+        let places = shares.then(|| LinkPlaces::new(link, [here, there]));
+        Ok(places.map(|places| Box::new(places) as Box<dyn Places>))
     }
 
     pub(crate) fn has_lost_link_to_server(&self, link: u32) -> bool {

@@ -413,6 +413,9 @@ impl Session {
             page_faults: moved.faults,
             page_bytes_to_device: moved.pushed,
             page_bytes_from_device: moved.fetched,
+            message_bytes_sent: 0,
+            message_bytes_received: 0,
+            messages_not_linked: None,
         }
     }
 }

@@ -157,6 +157,8 @@ answers! {
     () => ();
     (u32, String) => (22809, String::new());
     (u32, String, Vec<u8>) => (0, String::new(), vec![0; 128]);
+    Option<Vec<u8>> => None;
+    Option<String> => None;
     bool => false;
     i32 => 0;
     u32 => 0;

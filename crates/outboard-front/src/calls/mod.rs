@@ -25,6 +25,7 @@ pub mod logs;
 pub mod managed;
 pub mod memory;
 pub mod memset;
+pub(crate) mod message;
 pub mod module;
 pub mod occupancy;
 pub mod peer;

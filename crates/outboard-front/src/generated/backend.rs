@@ -28,6 +28,7 @@ pub trait Backend:
     Arrays
     + BoxCopies
     + Collectives
+    + Messages
     + Crossing
     + Devices
     + Graphs
@@ -408,6 +409,54 @@ pub trait Collectives: Sized {
         calls: Vec<CommCall>,
         then: CollectivesDone,
     ) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+}
+
+/// The part of a [`Backend`] for messages of MPI, whose bytes go from worker to worker.
+pub trait Messages: Sized {
+    /// What another process needs to have its worker call this one's, beside a ticket; `None` if there is one device list with several servers, or a server whose workers are linked to no others.
+    fn message_whereabouts(&'static self) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+    /// The ticket with which a worker calls this process's one for a link.
+    fn message_ticket(&'static self, link: u32) -> Result<Vec<u8>> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Has this process's worker call that of another process, for a link; why it could not, or nothing.
+    fn message_link(
+        &'static self,
+        link: u32,
+        whereabouts: &[u8],
+        ticket: &[u8],
+    ) -> Result<Option<String>> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Has the worker take a copy of device memory, after the work of the default stream, and keep it for the peer at the other end of a link until that asks for it; whether it has room for it. Call.
+    fn message_offer(
+        &'static self,
+        ctx: ContextId,
+        link: u32,
+        number: u64,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<bool> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Stores a message of a peer in device memory, after the work of the default stream; whether it came whole. `combine` is 0, or the code of what becomes of the elements that are there and those that come (`outboard_wire::combine`). Call.
+    fn message_take(
+        &'static self,
+        ctx: ContextId,
+        link: u32,
+        number: u64,
+        address: DevicePtr,
+        bytes: u64,
+        combine: u32,
+    ) -> Result<bool> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Tells a peer that a message of its is not wanted. Posted.
+    fn message_refuse(&'static self, link: u32, number: u64) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 }

@@ -6,10 +6,10 @@ use crate::backend::{
     ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, Collectives,
     CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill,
     Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers,
-    PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing,
-    SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap,
-    Token, UnifiedPtr, Updated, View, VirtualMemory,
+    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, Messages, ObjectId,
+    PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result,
+    Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams,
+    TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::collectives::CommCall;
 use outboard_wire::device_id::DeviceId;
@@ -20,7 +20,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 152] = [
+pub(crate) const METHODS: [&str; 158] = [
     "attach",
     "platform",
     "all_hidden",
@@ -89,6 +89,12 @@ pub(crate) const METHODS: [&str; 152] = [
     "collectives_begin",
     "collectives_post",
     "collectives_capture",
+    "message_whereabouts",
+    "message_ticket",
+    "message_link",
+    "message_offer",
+    "message_take",
+    "message_refuse",
     "wait_for_event",
     "copy_across",
     "fill_across",
@@ -747,6 +753,55 @@ impl Collectives for Recorder {
             "collectives_capture",
             format_args!("ctx: {ctx:?}, graph: {graph:?}, calls: {calls:?}, then: {then:?}"),
         )
+    }
+}
+
+impl Messages for Recorder {
+    fn message_whereabouts(&'static self) -> Result<Option<Vec<u8>>> {
+        self.outcome("message_whereabouts", format_args!(""))
+    }
+
+    fn message_ticket(&'static self, link: u32) -> Result<Vec<u8>> {
+        self.outcome("message_ticket", format_args!("link: {link:?}"))
+    }
+
+    fn message_link(
+        &'static self,
+        link: u32,
+        whereabouts: &[u8],
+        ticket: &[u8],
+    ) -> Result<Option<String>> {
+        self.outcome(
+            "message_link",
+            format_args!("link: {link:?}, whereabouts: {whereabouts:?}, ticket: {ticket:?}"),
+        )
+    }
+
+    fn message_offer(
+        &'static self,
+        ctx: ContextId,
+        link: u32,
+        number: u64,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<bool> {
+        self.outcome("message_offer", format_args!("ctx: {ctx:?}, link: {link:?}, number: {number:?}, address: {address:?}, bytes: {bytes:?}"))
+    }
+
+    fn message_take(
+        &'static self,
+        ctx: ContextId,
+        link: u32,
+        number: u64,
+        address: DevicePtr,
+        bytes: u64,
+        combine: u32,
+    ) -> Result<bool> {
+        self.outcome("message_take", format_args!("ctx: {ctx:?}, link: {link:?}, number: {number:?}, address: {address:?}, bytes: {bytes:?}, combine: {combine:?}"))
+    }
+
+    fn message_refuse(&'static self, link: u32, number: u64) -> Result<()> {
+        self.outcome("message_refuse", format_args!("link: {link:?}, number: {number:?}"))
     }
 }
 

@@ -67,4 +67,11 @@ pub struct Connection {
     pub page_bytes_to_device: u64,
     /// Bytes of such memory that were fetched.
     pub page_bytes_from_device: u64,
+    /// Bytes of messages of MPI that have gone from this server to another rank's, and not through
+    /// this process.
+    pub message_bytes_sent: u64,
+    /// Those that have come from other ranks' servers.
+    pub message_bytes_received: u64,
+    /// Why the server could not call another rank's, if one could not be called.
+    pub messages_not_linked: Option<String>,
 }

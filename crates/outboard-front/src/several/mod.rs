@@ -343,6 +343,13 @@ impl<S: Member> Several<S> {
             .collect()
     }
 
+    /// Where this process's worker is, if it has one only: its number says which link it is of.
+    fn message_whereabouts(&'static self) -> Result<Option<Vec<u8>>> {
+        let list = S::list();
+        let is_one = list.iter().all(|server| *server == ServerId::FIRST);
+        if is_one { self.first.message_whereabouts() } else { Ok(None) }
+    }
+
     /// Each server's description of its connection.
     fn statistics(&'static self) -> Statistics {
         if self.all().count() == 1 {

@@ -8126,6 +8126,167 @@ impl Call for CollectivesCapture {
     type Reply<'a> = CollectivesCaptureReply<'a>;
 }
 
+/// Has the worker take a copy of device memory, after the work of the default stream, and keep it for the peer at the other end of a link until that asks for it; whether it has room for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageOffer {
+    /// `link`, see `api/wire/`.
+    pub link: u32,
+    /// `number`, see `api/wire/`.
+    pub number: u64,
+    /// `address`, see `api/wire/`.
+    pub address: DevicePtr,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for MessageOffer {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 28];
+        head[0..4].copy_from_slice(&self.link.to_le_bytes());
+        head[4..12].copy_from_slice(&self.number.to_le_bytes());
+        head[12..20].copy_from_slice(&self.address.0.to_le_bytes());
+        head[20..28].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for MessageOffer {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MessageOffer {
+            link: reader.get()?,
+            number: reader.get()?,
+            address: reader.get()?,
+            bytes: reader.get()?,
+        })
+    }
+}
+
+impl Message for MessageOffer {
+    const OP: u16 = 174;
+}
+
+/// The answer to [`MessageOffer`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageOfferReply {
+    /// `taken`, see `api/wire/`.
+    pub taken: bool,
+}
+
+impl Encode for MessageOfferReply {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.taken);
+    }
+}
+
+impl<'a> Decode<'a> for MessageOfferReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MessageOfferReply { taken: reader.get()? })
+    }
+}
+
+impl Call for MessageOffer {
+    type Reply<'a> = MessageOfferReply;
+}
+
+/// Tells a peer that a message of its is not wanted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageRefuse {
+    /// `link`, see `api/wire/`.
+    pub link: u32,
+    /// `number`, see `api/wire/`.
+    pub number: u64,
+}
+
+impl Encode for MessageRefuse {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 12];
+        head[0..4].copy_from_slice(&self.link.to_le_bytes());
+        head[4..12].copy_from_slice(&self.number.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for MessageRefuse {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MessageRefuse { link: reader.get()?, number: reader.get()? })
+    }
+}
+
+impl Message for MessageRefuse {
+    const OP: u16 = 175;
+}
+
+/// Stores a message of a peer in device memory, after the work of the default stream; whether it came whole. `combine` is 0, or the code of what becomes of the elements that are there and those that come (`outboard_wire::combine`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageTake {
+    /// `link`, see `api/wire/`.
+    pub link: u32,
+    /// `number`, see `api/wire/`.
+    pub number: u64,
+    /// `address`, see `api/wire/`.
+    pub address: DevicePtr,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `combine`, see `api/wire/`.
+    pub combine: u32,
+}
+
+impl Encode for MessageTake {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 32];
+        head[0..4].copy_from_slice(&self.link.to_le_bytes());
+        head[4..12].copy_from_slice(&self.number.to_le_bytes());
+        head[12..20].copy_from_slice(&self.address.0.to_le_bytes());
+        head[20..28].copy_from_slice(&self.bytes.to_le_bytes());
+        head[28..32].copy_from_slice(&self.combine.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for MessageTake {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MessageTake {
+            link: reader.get()?,
+            number: reader.get()?,
+            address: reader.get()?,
+            bytes: reader.get()?,
+            combine: reader.get()?,
+        })
+    }
+}
+
+impl Message for MessageTake {
+    const OP: u16 = 176;
+}
+
+/// The answer to [`MessageTake`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageTakeReply {
+    /// `came`, see `api/wire/`.
+    pub came: bool,
+}
+
+impl Encode for MessageTakeReply {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.came);
+    }
+}
+
+impl<'a> Decode<'a> for MessageTakeReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MessageTakeReply { came: reader.get()? })
+    }
+}
+
+impl Call for MessageTake {
+    type Reply<'a> = MessageTakeReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -8302,6 +8463,9 @@ pub fn name(op: u16) -> Option<&'static str> {
         171 => "collectives_posted",
         172 => "collectives_release",
         173 => "collectives_capture",
+        174 => "message_offer",
+        175 => "message_refuse",
+        176 => "message_take",
         _ => return None,
     })
 }
@@ -8487,6 +8651,9 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         171 => writer.put(&reader.get::<CollectivesPosted>()?),
         172 => writer.put(&reader.get::<CollectivesRelease>()?),
         173 => writer.put(&reader.get::<CollectivesCapture>()?),
+        174 => writer.put(&reader.get::<MessageOffer>()?),
+        175 => writer.put(&reader.get::<MessageRefuse>()?),
+        176 => writer.put(&reader.get::<MessageTake>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

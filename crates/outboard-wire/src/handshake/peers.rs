@@ -37,6 +37,29 @@ pub struct Peers {
     pub addresses: Vec<String>,
 }
 
+/// A link with this bit in its number carries messages between the sessions of two clients, all in
+/// the direction in which it was made. The client that sends makes the numbers of what it carries,
+/// and the other one names them in any order.
+pub const MESSAGES: u32 = 1 << 31;
+
+/// What a client tells another one, whose worker is to call its session's, beside a ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// The session's number.
+    pub session: u64,
+    /// Where other servers reach this one, `HOST:PORT`; at least one.
+    pub addresses: Vec<String>,
+    /// SHA-256 of the session's certificate; empty if its connections are not encrypted.
+    pub fingerprint: Vec<u8>,
+    /// The server's Unix socket, if its worker may share memory with one that comes there: the
+    /// machine (0: it may not), the server's user and the path.
+    pub host: u64,
+    /// See [`host`](Whereabouts::host).
+    pub user: u32,
+    /// See [`host`](Whereabouts::host).
+    pub socket: String,
+}
+
 /// Which link of the called session a connection belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Called {
@@ -78,3 +101,4 @@ impl core::fmt::Debug for Ticket {
 
 record!(Peers { addresses });
 record!(Called { link });
+record!(Whereabouts { session, addresses, fingerprint, host, user, socket });

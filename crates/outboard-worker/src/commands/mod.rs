@@ -14,6 +14,7 @@ mod launch;
 mod link;
 mod managed;
 mod memory;
+mod message;
 mod module;
 mod nvml;
 mod peer;

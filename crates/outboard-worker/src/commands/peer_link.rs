@@ -100,7 +100,7 @@ fn ticket(bytes: &[u8]) -> Option<Ticket> {
 }
 
 impl Worker {
-    fn link(&self, number: u32) -> Option<Bulk> {
+    pub(super) fn link(&self, number: u32) -> Option<Bulk> {
         self.client.replier()?.peers().link(number)
     }
 

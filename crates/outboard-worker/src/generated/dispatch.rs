@@ -308,6 +308,16 @@ pub(crate) trait MemoryCommands {
     fn memory_unmap(&mut self, message: MemoryUnmap) -> Outcome;
 }
 
+/// What a worker does for the messages of api/wire/message.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait MessageCommands {
+    /// Does `message_offer` and answers, at once or later.
+    fn message_offer(&mut self, message: MessageOffer, answer: Answer<MessageOffer>);
+    /// Does `message_refuse`.
+    fn message_refuse(&mut self, message: MessageRefuse) -> Outcome;
+    /// Does `message_take` and answers, at once or later.
+    fn message_take(&mut self, message: MessageTake, answer: Answer<MessageTake>);
+}
+
 /// What a worker does for the messages of api/wire/module.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait ModuleCommands {
     /// Does `image_data`.
@@ -522,6 +532,7 @@ pub(crate) fn dispatch(
              + LinkCommands
              + ManagedCommands
              + MemoryCommands
+             + MessageCommands
              + ModuleCommands
              + NvmlCommands
              + PeerCommands
@@ -1528,6 +1539,23 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.collectives_capture(message, incoming.answer());
+            Ok(())
+        }
+        174 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.message_offer(message, incoming.answer());
+            Ok(())
+        }
+        175 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.message_refuse(message)
+        }
+        176 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.message_take(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

@@ -16,20 +16,24 @@ use std::time::{Duration, Instant};
 use outboard_transport::segment::Segment;
 use outboard_transport::tls::{self, Anchor, Fingerprint};
 use outboard_transport::{Stream, read_exact_until, shm, tcp, unix, write_all};
-use outboard_wire::handshake::peers::Ticket;
+use outboard_wire::handshake::peers::{MESSAGES, Ticket};
 use outboard_wire::handshake::{Answer, Extensions, Local, Refusal, RefusalCode, VERSION, Welcome};
 use outboard_wire::limits::MAX_LANES;
 use outboard_wire::notice::PEER_LOST;
 use parking_lot::Mutex;
 
-use super::bulk::Bulk;
+use super::bulk::{Bulk, Order};
 use super::neighbour::{self, Areas, Offered};
 use super::pace::Pace;
 use super::registry::Registry;
 use super::replier::Replier;
 
-/// Links that a session has at most; those that were lost do not count.
+/// Links for copies that a session has at most; those that were lost do not count.
 const MOST: usize = 64;
+/// Links for messages, of which a session has two with each other one: one for each direction.
+const MOST_FOR_MESSAGES: usize = 128;
+/// Connections of each of these: so many links need threads.
+const LANES_FOR_MESSAGES: u32 = 2;
 /// How long the other worker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -153,7 +157,7 @@ impl Peers {
         };
         let opened = meets.or_else(|reason| {
             tracing::debug!(reason, "a link shares no memory");
-            (0..self.0.lanes).try_for_each(|_| {
+            (0..self.lanes(number)).try_for_each(|_| {
                 let stream = dial(replier.registry(), number, called)?;
                 link.add_lane(stream).map_err(|error| error.to_string())
             })
@@ -184,11 +188,15 @@ impl Peers {
             expect_welcome(&*stream, &server.path, Instant::now() + PATIENCE)?;
             neighbour::offer(socket, area).map_err(broken)
         };
-        let area = self.0.areas.make().map_err(broken)?;
-        let stream = meet(Some(&area))?;
-        link.share(area).map_err(broken)?;
+        // Messages go through the rings.
+        let area = match is_for_messages(number) {
+            true => None,
+            false => Some(self.0.areas.make().map_err(broken)?),
+        };
+        let stream = meet(area.as_deref())?;
+        area.map_or(Ok(()), |area| link.share(area)).map_err(broken)?;
         link.add_lane(stream).map_err(broken)?;
-        for _ in 1..self.0.lanes.min(MOST_RINGS) {
+        for _ in 1..self.lanes(number).min(MOST_RINGS) {
             // It does with fewer, too.
             let Ok(stream) = meet(None) else { break };
             link.add_lane(stream).map_err(broken)?;
@@ -196,16 +204,26 @@ impl Peers {
         Ok(())
     }
 
+    /// How many connections a link has.
+    fn lanes(&self, number: u32) -> u32 {
+        if is_for_messages(number) { self.0.lanes.min(LANES_FOR_MESSAGES) } else { self.0.lanes }
+    }
+
     fn link_or_new(&self, replier: &Replier, number: u32) -> Result<Bulk, String> {
         let mut links = self.0.links.lock();
         if let Some(link) = links.get(&number) {
             return Ok(link.clone());
         }
-        if links.len() >= MOST {
-            return Err(format!("the session has {MOST} links to other servers already"));
+        let for_messages = is_for_messages(number);
+        let most = if for_messages { MOST_FOR_MESSAGES } else { MOST };
+        let alike = |other: &&u32| is_for_messages(**other) == for_messages;
+        if links.keys().filter(alike).count() >= most {
+            return Err(format!("the session has {most} links of this kind already"));
         }
         let (peers, replier) = (self.clone(), replier.clone());
-        let link = Bulk::to_peer(self.0.pace.clone(), move || peers.is_lost(&replier, number));
+        let order = if for_messages { Order::Any } else { Order::Growing };
+        let on_loss = move || peers.is_lost(&replier, number);
+        let link = Bulk::to_peer(self.0.pace.clone(), order, on_loss);
         links.insert(number, link.clone());
         Ok(link)
     }
@@ -221,6 +239,10 @@ impl Peers {
         let links: Vec<Bulk> = self.0.links.lock().values().cloned().collect();
         links.iter().for_each(Bulk::check_lanes);
     }
+}
+
+fn is_for_messages(link: u32) -> bool {
+    link & MESSAGES != 0
 }
 
 /// What another server's worker is told: nothing that only the client is to know.

@@ -9,10 +9,10 @@ use outboard_front::backend::{
     ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, Collectives,
     CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill,
     Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers,
-    PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing,
-    SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap,
-    Token, UnifiedPtr, Updated, View, VirtualMemory,
+    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, Messages, ObjectId,
+    PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result,
+    Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams,
+    TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::collectives::CommCall;
 use outboard_wire::device_id::DeviceId;
@@ -595,6 +595,57 @@ impl Collectives for Remote {
         then: CollectivesDone,
     ) -> Result<()> {
         self.collectives_capture(ctx, graph, calls, then)
+    }
+}
+
+impl Messages for Remote {
+    #[inline]
+    fn message_whereabouts(&'static self) -> Result<Option<Vec<u8>>> {
+        self.message_whereabouts()
+    }
+
+    #[inline]
+    fn message_ticket(&'static self, link: u32) -> Result<Vec<u8>> {
+        self.message_ticket(link)
+    }
+
+    #[inline]
+    fn message_link(
+        &'static self,
+        link: u32,
+        whereabouts: &[u8],
+        ticket: &[u8],
+    ) -> Result<Option<String>> {
+        self.message_link(link, whereabouts, ticket)
+    }
+
+    #[inline]
+    fn message_offer(
+        &'static self,
+        ctx: ContextId,
+        link: u32,
+        number: u64,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<bool> {
+        self.message_offer(ctx, link, number, address, bytes)
+    }
+
+    #[inline]
+    fn message_take(
+        &'static self,
+        ctx: ContextId,
+        link: u32,
+        number: u64,
+        address: DevicePtr,
+        bytes: u64,
+        combine: u32,
+    ) -> Result<bool> {
+        self.message_take(ctx, link, number, address, bytes, combine)
+    }
+
+    fn message_refuse(&'static self, link: u32, number: u64) -> Result<()> {
+        self.post_idle(NO_CONTEXT, &msg::MessageRefuse { link, number })
     }
 }
 

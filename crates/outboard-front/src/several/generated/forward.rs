@@ -7,10 +7,10 @@ use crate::backend::{
     ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, Collectives,
     CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill,
     Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers,
-    PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing,
-    SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap,
-    Token, UnifiedPtr, Updated, View, VirtualMemory,
+    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, Messages, ObjectId,
+    PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result,
+    Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams,
+    TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::collectives::CommCall;
 use outboard_wire::device_id::DeviceId;
@@ -621,6 +621,60 @@ impl<S: Member> Collectives for Several<S> {
     ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.collectives_capture(ctx, graph, calls, then)
+    }
+}
+
+impl<S: Member> Messages for Several<S> {
+    #[inline]
+    fn message_whereabouts(&'static self) -> Result<Option<Vec<u8>>> {
+        self.message_whereabouts()
+    }
+
+    #[inline]
+    fn message_ticket(&'static self, link: u32) -> Result<Vec<u8>> {
+        self.first().message_ticket(link)
+    }
+
+    #[inline]
+    fn message_link(
+        &'static self,
+        link: u32,
+        whereabouts: &[u8],
+        ticket: &[u8],
+    ) -> Result<Option<String>> {
+        self.first().message_link(link, whereabouts, ticket)
+    }
+
+    #[inline]
+    fn message_offer(
+        &'static self,
+        ctx: ContextId,
+        link: u32,
+        number: u64,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<bool> {
+        let server = self.server(ctx.server())?;
+        server.message_offer(ctx, link, number, address, bytes)
+    }
+
+    #[inline]
+    fn message_take(
+        &'static self,
+        ctx: ContextId,
+        link: u32,
+        number: u64,
+        address: DevicePtr,
+        bytes: u64,
+        combine: u32,
+    ) -> Result<bool> {
+        let server = self.server(ctx.server())?;
+        server.message_take(ctx, link, number, address, bytes, combine)
+    }
+
+    #[inline]
+    fn message_refuse(&'static self, link: u32, number: u64) -> Result<()> {
+        self.first().message_refuse(link, number)
     }
 }
 

@@ -31,7 +31,9 @@ pub fn hostile_peer(data: &[u8]) {
     let Some((script, bytes)) = data.split_first_chunk() else { return };
     let losses = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&losses);
-    let bulk = Bulk::to_peer(None, move || _ = counted.fetch_add(1, Ordering::Relaxed));
+    let bulk = Bulk::to_peer(None, super::Order::Growing, move || {
+        _ = counted.fetch_add(1, Ordering::Relaxed)
+    });
     let client = Client { bulk: bulk.clone(), script: u64::from_le_bytes(*script), last: 0 };
     let talk = Arc::new(Talk {
         said: Mutex::new(bytes.to_vec()),

@@ -31,6 +31,7 @@ pub use fuzzing::hostile_peer;
 use lane::Lane;
 pub(crate) use peer::Half;
 use peer::Nudge;
+pub(in crate::io) use peer::Order;
 use peer::Peer;
 use table::Table;
 
@@ -115,13 +116,14 @@ impl Bulk {
         Bulk::with(pace, None)
     }
 
-    /// The transfers to and from another server's worker. `on_loss` is called when there are to be
+    /// The transfers to and from another session's worker. `on_loss` is called when there are to be
     /// no more.
     pub(super) fn to_peer(
         pace: Option<Arc<Pace>>,
+        order: Order,
         on_loss: impl FnOnce() + Send + 'static,
     ) -> Bulk {
-        Bulk::with(pace, Some(Peer::new(on_loss)))
+        Bulk::with(pace, Some(Peer::new(order, on_loss)))
     }
 
     fn with(pace: Option<Arc<Pace>>, peer: Option<Peer>) -> Bulk {

@@ -2,7 +2,8 @@
 //!
 //! A number stands for a copy or a signal, of which each of the two workers has a half. The client
 //! announces the numbers to both in growing order; a worker may hear of a number from its peer
-//! before it does from its client.
+//! before it does from its client. Where two clients announce them ([`Order::Any`]), a worker that
+//! has not been told of a number says nothing of it, and does not want to hear of it.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,8 +25,18 @@ pub(crate) type Nudge = Arc<dyn Fn() + Send + Sync>;
 /// Told whether what a number stands for has happened, or never will.
 type Then = Box<dyn FnOnce(bool) + Send>;
 
+/// The order in which numbers are announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::io) enum Order {
+    /// Each is larger than the ones before it.
+    Growing,
+    /// Any.
+    Any,
+}
+
 /// The worker at the other end of a link, as far as this one has heard of it.
 pub(super) struct Peer {
+    order: Order,
     numbers: Mutex<Numbers>,
     /// Called once, when the link is lost.
     on_loss: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -147,15 +158,20 @@ impl Half {
 }
 
 impl Peer {
-    pub(super) fn new(on_loss: impl FnOnce() + Send + 'static) -> Peer {
-        Peer { numbers: Mutex::default(), on_loss: Mutex::new(Some(Box::new(on_loss))) }
+    pub(super) fn new(order: Order, on_loss: impl FnOnce() + Send + 'static) -> Peer {
+        let on_loss: Box<dyn FnOnce() + Send> = Box::new(on_loss);
+        Peer { order, numbers: Mutex::default(), on_loss: Mutex::new(Some(on_loss)) }
     }
 
     /// The client has announced a number, which belongs to this worker until it
     /// [ends](Peer::end). An error means that the client broke the rules.
     pub(super) fn begin(&self, number: u64, nudge: Nudge) -> io::Result<Arc<Half>> {
         let mut numbers = self.numbers.lock();
-        if number <= numbers.last {
+        let is_new = match self.order {
+            Order::Growing => number > numbers.last,
+            Order::Any => !numbers.halves.contains_key(&number),
+        };
+        if !is_new {
             return Err(invalid("the client uses a number of a link twice"));
         }
         numbers.last = number;
@@ -225,7 +241,7 @@ impl Peer {
         if let Some(half) = numbers.halves.get(&number) {
             return Ok(Some(Arc::clone(half)));
         }
-        if number <= numbers.last || numbers.lost {
+        if self.order == Order::Any || number <= numbers.last || numbers.lost {
             return Ok(None);
         }
         if numbers.early >= MOST_EARLY {
@@ -264,7 +280,7 @@ mod tests {
     fn peer() -> (Peer, Arc<AtomicUsize>) {
         let losses = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&losses);
-        (Peer::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)), losses)
+        (Peer::new(Order::Growing, move || _ = counted.fetch_add(1, Ordering::Relaxed)), losses)
     }
 
     fn header(kind: LaneKind, transfer: u64, index: u32) -> LaneHeader {
@@ -317,6 +333,21 @@ mod tests {
         assert_eq!(peer.hear(&header(LaneKind::Grant, 1, 3)).unwrap().len(), 1);
         assert!(peer.hear(&header(LaneKind::Grant, 1, 2)).unwrap().is_empty());
         assert!(peer.admit(chunk(1, 2)).is_some() && peer.admit(chunk(1, 3)).is_none());
+    }
+
+    #[test]
+    fn numbers_of_two_clients_come_in_any_order() {
+        let peer = Peer::new(Order::Any, || ());
+        peer.begin(7, nothing()).unwrap();
+        peer.begin(3, nothing()).unwrap();
+        assert!(peer.begin(7, nothing()).is_err());
+        peer.hear(&header(LaneKind::Grant, 3, 1)).unwrap();
+        assert!(peer.admit(chunk(3, 0)).is_some() && peer.admit(chunk(7, 0)).is_none());
+        peer.end(7);
+        for unknown in [7, 9] {
+            peer.hear(&header(LaneKind::Done, unknown, 0)).unwrap();
+        }
+        assert_eq!(peer.numbers.lock().halves.len(), 1);
     }
 
     #[test]
