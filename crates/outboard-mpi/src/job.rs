@@ -205,6 +205,15 @@ impl Job {
         group.rank_in(rank, &world)
     }
 
+    /// The communicator that the program does not know. It has the world's ranks.
+    pub(crate) fn own(&self) -> Handle {
+        self.own
+    }
+
+    pub(crate) fn rank_in_own(&self) -> c_int {
+        self.rank as c_int
+    }
+
     pub(crate) fn encode(&self, header: &Header) -> [u8; crate::header::BYTES] {
         header.encode(&self.mark)
     }

@@ -72,6 +72,10 @@ pub(crate) struct Form {
     byte: Handle,
     /// What a call returns whose buffer is too small for a message.
     truncated: c_int,
+    pub(crate) any_source: c_int,
+    pub(crate) any_tag: c_int,
+    /// Where in a status source and tag stand, in ints.
+    envelope: [usize; 2],
 }
 
 pub(crate) fn form() -> &'static Form {
@@ -84,6 +88,9 @@ pub(crate) fn form() -> &'static Form {
             world,
             byte: look_up(c"ompi_mpi_byte"),
             truncated: 15,
+            any_source: -1,
+            any_tag: -1,
+            envelope: [0, 1],
         },
         None => Form {
             request: size_of::<c_int>(),
@@ -92,6 +99,9 @@ pub(crate) fn form() -> &'static Form {
             world: 0x4400_0000,
             byte: 0x4c00_010d,
             truncated: 14,
+            any_source: -2,
+            any_tag: -1,
+            envelope: [2, 3],
         },
     })
 }
@@ -123,6 +133,51 @@ impl Form {
             }
         };
         (0..count).map(read).collect()
+    }
+
+    /// A handle of the program's.
+    ///
+    /// # Safety
+    /// It is there.
+    pub(crate) unsafe fn handle_at(&self, place: *const c_void) -> u64 {
+        // SAFETY: as the caller says.
+        unsafe {
+            match self.request {
+                4 => u64::from(place.cast::<u32>().read_unaligned()),
+                _ => place.cast::<u64>().read_unaligned(),
+            }
+        }
+    }
+
+    /// Gives the program a handle.
+    ///
+    /// # Safety
+    /// There is a place for it.
+    pub(crate) unsafe fn put_handle(&self, place: *mut c_void, handle: u64) {
+        // SAFETY: as the caller says.
+        unsafe {
+            match self.request {
+                4 => place.cast::<u32>().write_unaligned(handle as u32),
+                _ => place.cast::<u64>().write_unaligned(handle),
+            }
+        }
+    }
+
+    /// Source and tag of a status that MPI has written.
+    pub(crate) fn envelope(&self, status: Status) -> (c_int, c_int) {
+        let [source, tag] = self.envelope.map(|place| {
+            // SAFETY: a status has these.
+            unsafe { status.cast::<c_int>().add(place).read_unaligned() }
+        });
+        (source, tag)
+    }
+
+    /// Has a status have these.
+    pub(crate) fn set_envelope(&self, status: Status, source: c_int, tag: c_int) {
+        for (place, value) in self.envelope.into_iter().zip([source, tag]) {
+            // SAFETY: as above.
+            unsafe { status.cast::<c_int>().add(place).write_unaligned(value) };
+        }
     }
 
     pub(crate) fn is_in_place(&self, buffer: *const c_void) -> bool {

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::mpi::{Handle, Requests, SUCCESS, Status, Statuses, real};
+use crate::mpi::{Handle, Requests, SUCCESS, Status, Statuses, form, real};
+use crate::probing::{Wanted, origin};
 use crate::receiving::Receiving;
 use crate::requests::{self, UnderWay};
 use crate::sending::Sending;
@@ -62,13 +63,7 @@ struct Received {
 }
 
 impl Received {
-    fn new(
-        buffer: *mut c_void,
-        elements: (c_int, Handle),
-        comm: Handle,
-        given: Status,
-    ) -> Received {
-        let buffer = Receiving::new(buffer, elements, comm);
+    fn new(buffer: Receiving, given: Status) -> Received {
         Received { buffer, given, statuses: Statuses::new(given, 1) }
     }
 
@@ -99,16 +94,18 @@ pub unsafe extern "C" fn MPI_Recv(
     comm: Handle,
     status: Status,
 ) -> c_int {
-    let mut received = Received::new(buffer, (count, datatype), comm, status);
+    let wanted = Wanted { source: from, tag, comm };
+    let (buffer, here) = Receiving::wanted(buffer, (count, datatype), wanted);
+    let mut received = Received::new(buffer, status);
     // SAFETY: the memory is there for the call, and the rest is the caller's.
     let result = unsafe {
         real!(c"PMPI_Recv", fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, Status))(
             received.buffer.address(),
             count,
             datatype,
-            from,
-            tag,
-            comm,
+            here.source,
+            here.tag,
+            here.comm,
             received.status(),
         )
     };
@@ -127,12 +124,14 @@ pub unsafe extern "C" fn MPI_Irecv(
     comm: Handle,
     request: Requests,
 ) -> c_int {
-    let mut memory = Receiving::new(buffer, (count, datatype), comm);
+    let wanted = Wanted { source: from, tag, comm };
+    let (mut memory, here) = Receiving::wanted(buffer, (count, datatype), wanted);
     // SAFETY: the memory is kept until the request is done, and the rest is the caller's.
     unsafe {
         let begin =
             real!(c"PMPI_Irecv", fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, Requests));
-        let result = begin(memory.address(), count, datatype, from, tag, comm, request);
+        let result =
+            begin(memory.address(), count, datatype, here.source, here.tag, here.comm, request);
         if result == SUCCESS {
             requests::keep(request, UnderWay::Received(memory));
         }
@@ -158,7 +157,14 @@ pub unsafe extern "C" fn MPI_Sendrecv(
     status: Status,
 ) -> c_int {
     let mut sent = Sending::new(sent, (sent_count, sent_type), (to, comm));
-    let mut received = Received::new(buffer, (count, datatype), comm, status);
+    let wanted = Wanted { source: from, tag, comm };
+    let (buffer, here) = Receiving::wanted(buffer, (count, datatype), wanted);
+    // Both go over one communicator in MPI's call.
+    if !form().same(here.comm, comm) {
+        // SAFETY: the caller's.
+        return unsafe { one_by_one(sent, (to, sent_tag, comm), buffer, here, status) };
+    }
+    let mut received = Received::new(buffer, status);
     let call = real!(
         c"PMPI_Sendrecv",
         fn(
@@ -194,4 +200,138 @@ pub unsafe extern "C" fn MPI_Sendrecv(
         )
     };
     received.done(result)
+}
+
+/// Sends, and receives what the program has asked about.
+///
+/// # Safety
+/// As of MPI's call for both.
+unsafe fn one_by_one(
+    mut sent: Sending,
+    (to, tag, comm): (c_int, c_int, Handle),
+    buffer: Receiving,
+    here: Wanted,
+    status: Status,
+) -> c_int {
+    let mut received = Received::new(buffer, status);
+    let (count, datatype) = received.buffer.elements();
+    let (mut request, own) = (0_u64, Statuses::new(std::ptr::null_mut(), 1));
+    let begin =
+        real!(c"PMPI_Isend", fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut u64));
+    // SAFETY: the memory is there until MPI is done with it, and the rest is the caller's.
+    unsafe {
+        let (elements, kind) = (sent.count(), sent.datatype());
+        let result = begin(sent.address(), elements, kind, to, tag, comm, &mut request);
+        if result != SUCCESS {
+            return result;
+        }
+        let receive =
+            real!(c"PMPI_Recv", fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, Status));
+        let (to, from) = (received.buffer.address(), here);
+        let result =
+            receive(to, count, datatype, from.source, from.tag, from.comm, received.status());
+        let sent = real!(c"PMPI_Wait", fn(*mut u64, Status))(&mut request, own.get(0));
+        let result = received.done(result);
+        if result == SUCCESS { sent } else { result }
+    }
+}
+
+/// # Safety
+/// As MPI says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Sendrecv_replace(
+    buffer: *mut c_void,
+    count: c_int,
+    datatype: Handle,
+    to: c_int,
+    sent_tag: c_int,
+    from: c_int,
+    tag: c_int,
+    comm: Handle,
+    status: Status,
+) -> c_int {
+    let sent = Sending::new(buffer, (count, datatype), (to, comm));
+    let wanted = Wanted { source: from, tag, comm };
+    let (memory, here) = Receiving::wanted(buffer, (count, datatype), wanted);
+    // Of device memory, both have a buffer of their own.
+    if sent.is_needed() {
+        // SAFETY: the caller's.
+        return unsafe { one_by_one(sent, (to, sent_tag, comm), memory, here, status) };
+    }
+    if !form().same(here.comm, comm) {
+        // SAFETY: the buffer is the host's, and the caller's.
+        let copy = unsafe { Sending::copy_of(buffer, (count, datatype)) };
+        // SAFETY: the caller's.
+        return unsafe { one_by_one(copy, (to, sent_tag, comm), memory, here, status) };
+    }
+    let mut received = Received::new(memory, status);
+    // SAFETY: the memory is there for the call, and the rest is the caller's.
+    let result = unsafe {
+        real!(
+            c"PMPI_Sendrecv_replace",
+            fn(*mut c_void, c_int, Handle, c_int, c_int, c_int, c_int, Handle, Status)
+        )(
+            received.buffer.address(),
+            count,
+            datatype,
+            to,
+            sent_tag,
+            from,
+            tag,
+            comm,
+            received.status(),
+        )
+    };
+    received.done(result)
+}
+
+/// # Safety
+/// As MPI says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Mrecv(
+    buffer: *mut c_void,
+    count: c_int,
+    datatype: Handle,
+    message: *mut c_void,
+    status: Status,
+) -> c_int {
+    // SAFETY: the caller's message.
+    let origin = origin(unsafe { form().handle_at(message) });
+    let buffer = Receiving::new(buffer, (count, datatype), form().world).from(origin);
+    let mut received = Received::new(buffer, status);
+    // SAFETY: the memory is there for the call, and the rest is the caller's.
+    let result = unsafe {
+        real!(c"PMPI_Mrecv", fn(*mut c_void, c_int, Handle, *mut c_void, Status))(
+            received.buffer.address(),
+            count,
+            datatype,
+            message,
+            received.status(),
+        )
+    };
+    received.done(result)
+}
+
+/// # Safety
+/// As MPI says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Imrecv(
+    buffer: *mut c_void,
+    count: c_int,
+    datatype: Handle,
+    message: *mut c_void,
+    request: Requests,
+) -> c_int {
+    // SAFETY: the caller's message.
+    let origin = origin(unsafe { form().handle_at(message) });
+    let mut memory = Receiving::new(buffer, (count, datatype), form().world).from(origin);
+    // SAFETY: the memory is kept until the request is done, and the rest is the caller's.
+    unsafe {
+        let begin = real!(c"PMPI_Imrecv", fn(*mut c_void, c_int, Handle, *mut c_void, Requests));
+        let result = begin(memory.address(), count, datatype, message, request);
+        if result == SUCCESS {
+            requests::keep(request, UnderWay::Received(memory));
+        }
+        result
+    }
 }

@@ -9,6 +9,7 @@ use crate::mpi::{
     Handle, SUCCESS, Status, fail, is_truncated, payload, real, received, received_bytes,
     set_received, span,
 };
+use crate::probing::{Origin, Wanted, redirect};
 use crate::staged::{Staged, Use};
 use crate::worker::Worker;
 
@@ -20,6 +21,8 @@ pub(crate) struct Receiving {
     comm: Handle,
     /// If MPI may write a header there.
     job: Option<&'static Job>,
+    /// What it is that comes, if the program has asked before.
+    origin: Option<Origin>,
 }
 
 impl Receiving {
@@ -30,12 +33,34 @@ impl Receiving {
     ) -> Receiving {
         let memory = Staged::new(buffer, count, datatype, Use::Fills);
         let job = job().filter(|_| payload(datatype, count) >= header::BYTES as u64);
-        Receiving { memory, count, datatype, comm, job }
+        Receiving { memory, count, datatype, comm, job, origin: None }
+    }
+
+    /// As [`Receiving::new`], for a message that the program may have asked about; which one MPI is
+    /// to receive then.
+    pub(crate) fn wanted(
+        buffer: *mut c_void,
+        elements: (c_int, Handle),
+        wanted: Wanted,
+    ) -> (Receiving, Wanted) {
+        let buffer = Receiving::new(buffer, elements, wanted.comm);
+        let (here, origin) = redirect(wanted);
+        (buffer.from(origin), here)
+    }
+
+    /// What comes is this.
+    pub(crate) fn from(self, origin: Option<Origin>) -> Receiving {
+        Receiving { origin, ..self }
     }
 
     /// Whether there is something to do when MPI has received.
     pub(crate) fn is_watched(&self) -> bool {
-        self.memory.is_device_memory() || self.job.is_some()
+        self.memory.is_device_memory() || self.job.is_some() || self.origin.is_some()
+    }
+
+    /// What the program calls it.
+    pub(crate) fn elements(&self) -> (c_int, Handle) {
+        (self.count, self.datatype)
     }
 
     pub(crate) fn address(&mut self) -> *mut c_void {
@@ -45,7 +70,11 @@ impl Receiving {
     /// MPI has received, and written a status, which is made to say what the program expects. The
     /// result is that of the program's call.
     pub(crate) fn finish(mut self, status: Status) -> c_int {
-        if let Some((worker, header)) = self.header(status) {
+        let found = self.header(status);
+        if let Some(origin) = &self.origin {
+            origin.tell(status);
+        }
+        if let Some((worker, header)) = found {
             return self.take(worker, header, status);
         }
         if self.memory.is_device_memory() {

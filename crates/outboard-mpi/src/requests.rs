@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::mpi::{Requests, SUCCESS, Status, form};
+use crate::persistent;
 use crate::receiving::Receiving;
 use crate::sending::Sending;
 
@@ -50,7 +51,7 @@ pub(crate) unsafe fn keep(request: Requests, message: UnderWay) {
 
 /// Whether any is under way.
 pub(crate) fn are_there() -> bool {
-    COUNT.load(Ordering::Relaxed) > 0
+    COUNT.load(Ordering::Relaxed) > 0 || persistent::are_there()
 }
 
 /// A request is done, if it is one of these; what the call returns that has found out.
@@ -66,6 +67,7 @@ pub(crate) fn done(number: u64, status: Status) -> c_int {
     };
     match found {
         Some(UnderWay::Received(receiving)) => receiving.finish(status),
-        _ => SUCCESS,
+        Some(UnderWay::Sent(_)) => SUCCESS,
+        None => persistent::receiving(number).map_or(SUCCESS, |again| again.finish(status)),
     }
 }
