@@ -20,6 +20,7 @@ struct Driver {
     primary: unsafe extern "C" fn(*mut CUcontext, c_int) -> CUresult,
     allocate: unsafe extern "C" fn(*mut u64, usize) -> CUresult,
     free: unsafe extern "C" fn(u64) -> CUresult,
+    within: unsafe extern "C" fn(u64, u64, usize) -> CUresult,
 }
 
 /// The driver, once the program has loaded one.
@@ -72,6 +73,10 @@ fn of_library(library: *mut c_void) -> Option<Driver> {
                 *mut c_void,
                 unsafe extern "C" fn(*mut CUcontext) -> CUresult,
             >(find(c"cuCtxGetCurrent")?),
+            within: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(u64, u64, usize) -> CUresult,
+            >(find(c"cuMemcpyDtoD_v2")?),
             initialize: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_uint) -> CUresult>(
                 find(c"cuInit")?,
             ),
@@ -163,6 +168,19 @@ impl DeviceMemory {
             // SAFETY: as above; the default stream is always there.
             unsafe {
                 match (driver.to_device)(self.at(offset), from.as_ptr().cast(), from.len()) {
+                    CUresult::CUDA_SUCCESS => (driver.synchronize)(std::ptr::null_mut()),
+                    failed => failed,
+                }
+            }
+        });
+    }
+
+    /// Copies on the device, after all work of the default stream. Returns when it is done.
+    pub(crate) fn copy_from(self, offset: isize, from: DeviceMemory, bytes: u64) {
+        self.with("copy", |driver| {
+            // SAFETY: as above.
+            unsafe {
+                match (driver.within)(self.at(offset), from.address, bytes as usize) {
                     CUresult::CUDA_SUCCESS => (driver.synchronize)(std::ptr::null_mut()),
                     failed => failed,
                 }

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use outboard_wire::handshake::peers::MESSAGES;
+
 use crate::header::{Header, Mark};
 use crate::mpi::{self, Handle, real};
 use crate::worker::{Worker, worker};
@@ -18,8 +20,6 @@ const SMALLEST: u64 = 64 << 10;
 const ENTRY: usize = 512;
 /// Ranks of which a link's number has room for two.
 const MOST_RANKS: usize = 1 << 15;
-/// Links for messages have this bit in their numbers.
-const MESSAGES: u32 = 1 << 31;
 
 /// The ranks of a job.
 pub(crate) struct Job {
@@ -53,6 +53,11 @@ static JOB: OnceLock<Option<Job>> = OnceLock::new();
 /// The ranks, if some of them have workers.
 pub(crate) fn job() -> Option<&'static Job> {
     JOB.get()?.as_ref()
+}
+
+/// Whether workers may carry messages of so many bytes.
+pub(crate) fn is_for_workers(bytes: u64) -> bool {
+    bytes >= SMALLEST && job().is_some()
 }
 
 /// The number of the link from one rank to another.
@@ -94,7 +99,8 @@ pub(crate) fn part() {
 /// through this library.
 fn own_entry() -> [u8; ENTRY] {
     let mut entry = [0; ENTRY];
-    let speaks_fortran = mpi::has_symbol(c"mpi_recv_") || mpi::has_symbol(c"mpi_recv__");
+    let speaks_fortran =
+        [c"mpi_recv_", c"mpi_recv__"].iter().any(|it| mpi::optional_symbol(it).is_some());
     if speaks_fortran {
         return entry;
     }
@@ -154,6 +160,11 @@ impl Job {
         Some(Job { mark, rank, worker, ranks, links, own, world })
     }
 
+    /// Whether a rank of the world has a worker that can be called.
+    pub(crate) fn has_worker(&self, rank: usize) -> bool {
+        self.ranks.get(rank).is_some_and(|rank| !rank.whereabouts.is_empty())
+    }
+
     /// This rank's worker, if it takes part.
     pub(crate) fn worker(&self) -> Option<&'static Worker> {
         self.worker
@@ -167,11 +178,15 @@ impl Job {
         bytes: u64,
         (to, comm): (c_int, Handle),
     ) -> Option<Header> {
-        let worker = self.worker.filter(|_| bytes >= SMALLEST)?;
-        let to = self.rank_in_world(to, comm)?;
-        if to == self.rank {
+        if bytes < SMALLEST {
             return None;
         }
+        self.offer_to(self.rank_in_world(to, comm)?, address, bytes)
+    }
+
+    /// The same for a rank of the world, however short the message is.
+    pub(crate) fn offer_to(&self, to: usize, address: u64, bytes: u64) -> Option<Header> {
+        let worker = self.worker.filter(|_| to != self.rank)?;
         let (link, number) = (link(self.rank, to), self.next_number(worker, to)?);
         worker.offer((link, number), address, bytes).then_some(Header { link, number, bytes })
     }
@@ -190,6 +205,23 @@ impl Job {
         let link = links.entry(to).or_insert_with(open).as_mut()?;
         link.last += 1;
         Some(link.last)
+    }
+
+    /// The ranks of a communicator, if messages of so many bytes may go among their workers: all of
+    /// them find the same.
+    pub(crate) fn circle(&self, comm: Handle, bytes: u64) -> Option<Vec<usize>> {
+        if bytes < SMALLEST || mpi::is_between_groups(comm) {
+            return None;
+        }
+        let size = mpi::size(comm);
+        if size < 2 {
+            return None;
+        }
+        if mpi::form().same(comm, self.world) {
+            return Some((0..self.ranks.len()).collect());
+        }
+        let (group, world) = (mpi::Group::of(comm), mpi::Group::of(self.world));
+        (0..size).map(|rank| group.rank_in(rank, &world)).collect()
     }
 
     /// Which rank of the world a rank of a communicator is.

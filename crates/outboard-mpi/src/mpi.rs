@@ -44,9 +44,9 @@ fn symbol(name: &CStr) -> Option<usize> {
     within(libc::RTLD_DEFAULT).or_else(|| within(LIBRARIES.iter().find_map(|name| loaded(name))?))
 }
 
-/// Whether the program has loaded something that has a symbol.
-pub(crate) fn has_symbol(name: &CStr) -> bool {
-    symbol(name).is_some()
+/// The address of a symbol that the program may have loaded.
+pub(crate) fn optional_symbol(name: &CStr) -> Option<usize> {
+    symbol(name)
 }
 
 pub(crate) fn look_up(name: &CStr) -> usize {
@@ -111,9 +111,14 @@ impl Form {
         self.byte
     }
 
+    /// Whether handles are numbers, which are the same everywhere.
+    pub(crate) fn has_numbers(&self) -> bool {
+        self.request == size_of::<c_int>()
+    }
+
     /// Whether two registers hold the same handle.
     pub(crate) fn same(&self, one: Handle, other: Handle) -> bool {
-        if self.request == size_of::<c_int>() {
+        if self.has_numbers() {
             return one as u32 == other as u32;
         }
         one == other
