@@ -15,6 +15,7 @@ mod hostile;
 mod lines;
 mod meeting;
 pub mod metrics;
+pub mod mpi;
 pub mod pool;
 mod pool_broker;
 mod program;

@@ -1,57 +1,12 @@
 //! Programs that Open MPI and MPICH start, each rank with a device of its own.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use outboard_e2e::{Folder, PATIENCE, Program, Server, dist, programs, within};
+use outboard_e2e::mpi::{MPIS, each_mpi, mpirun, outboard, written};
+use outboard_e2e::{Folder, PATIENCE, Program, Server, programs, within};
 use outboard_test_support::skip;
-
-/// The MPIs that `cargo xtask mpi` lays out.
-const MPIS: [&str; 2] = ["openmpi", "mpich"];
-/// A run of four ranks.
-const LIMIT: Duration = Duration::from_secs(120);
-
-/// Where one of them and its programs are, if they are there.
-fn laid_out(mpi: &str) -> Option<PathBuf> {
-    let folder = programs().parent()?.join("mpi").join(mpi);
-    folder.join("jacobi_mpi").is_file().then_some(folder)
-}
-
-/// Tries something with each that is there; how many are.
-fn each_mpi(what: impl Fn(&Path)) -> usize {
-    let there: Vec<PathBuf> = MPIS.iter().filter_map(|mpi| laid_out(mpi)).collect();
-    there.iter().for_each(|mpi| what(mpi));
-    there.len()
-}
-
-fn outboard() -> String {
-    dist().join("bin/outboard").display().to_string()
-}
-
-/// `mpirun -n RANKS` before a command.
-fn mpirun(mpi: &Path, ranks: u32, command: &[&str]) -> Command {
-    let mut mpirun = Command::new(mpi.join("mpirun"));
-    mpirun.args(["-n", &ranks.to_string()]).args(command).env("OUTBOARD_CONFIG", "none");
-    mpirun.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    mpirun
-}
-
-/// What a run that ends well has written.
-#[track_caller]
-fn written(mut command: Command) -> String {
-    let mut run = command.spawn().expect("it starts");
-    let began = Instant::now();
-    while run.try_wait().expect("it is a child").is_none() {
-        if began.elapsed() > LIMIT {
-            let _ = run.kill();
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let ended = run.wait_with_output().expect("it has ended");
-    assert!(ended.status.success(), "{command:?}: {ended:?}");
-    String::from_utf8_lossy(&ended.stdout).into_owned()
-}
 
 /// Has the programs' ranks use devices of the list.
 fn expect_right(mpi: &Path, list: &str) {

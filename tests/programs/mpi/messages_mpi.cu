@@ -1,9 +1,10 @@
 // Large messages of device memory, whose bytes go from one rank's server to the other's: in any
 // order of matching, asked about before they are received, to and from memory of the host, types
-// with gaps, buffers that are too small. Four ranks. The first argument says what to do: `all`, or
-// `bytes`, which has no bytes pass through the program but what it prepares on the device.
+// with gaps, buffers that are too small. Four ranks. The first argument says what to do: `all`;
+// `bytes`, in which no message has another way; or `forever`, until somebody ends it.
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "../check.h"
@@ -11,7 +12,7 @@
 
 static int rank, ranks, left, right;
 
-enum { COUNT = 1 << 18 };
+enum { COUNT = 1 << 17 };
 
 __global__ void fill(int* values, int count, int seed) {
     int at = blockIdx.x * blockDim.x + threadIdx.x;
@@ -242,6 +243,77 @@ static void too_small() {
     MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
 }
 
+// Of all ranks of a communicator.
+static void collectives(int count, MPI_Comm comm) {
+    int rank, ranks;
+    MPI_CHECK(MPI_Comm_rank(comm, &rank));
+    MPI_CHECK(MPI_Comm_size(comm, &ranks));
+    Numbers own(count), out(count), all(count * ranks);
+    for (int root : {0, ranks - 1}) {
+        own.set(rank);
+        MPI_CHECK(MPI_Bcast(own.get(), count, MPI_INT, root, comm));
+        own.expect(root);
+    }
+    own.set(rank);
+    MPI_CHECK(MPI_Allgather(own.get(), count, MPI_INT, all.get(), count, MPI_INT, comm));
+    for (int of = 0; of < ranks; of++) {
+        const int* part = all.get() + size_t(of) * count;
+        CHECK(cudaMemcpy(out.get(), part, size_t(count) * 4, cudaMemcpyDeviceToDevice));
+        out.expect(of);
+    }
+    MPI_CHECK(MPI_Allreduce(own.get(), out.get(), count, MPI_INT, MPI_MAX, comm));
+    out.expect(ranks - 1);
+    MPI_CHECK(MPI_Reduce(own.get(), out.get(), count, MPI_INT, MPI_MIN, 1, comm));
+    out.expect(rank == 1 ? 0 : ranks - 1);
+    MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, own.get(), count, MPI_INT, MPI_MIN, comm));
+    own.expect(0);
+}
+
+// What only MPI carries: to itself and to nobody, and what is small.
+static void others() {
+    Numbers sent(COUNT, rank), received(COUNT);
+    MPI_CHECK(MPI_Sendrecv(sent.get(), COUNT, MPI_INT, rank, 42, received.get(), COUNT, MPI_INT, rank, 42,
+                           MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    received.expect(rank);
+    MPI_CHECK(MPI_Send(sent.get(), COUNT, MPI_INT, MPI_PROC_NULL, 42, MPI_COMM_WORLD));
+    collectives(COUNT / 8 + 1, MPI_COMM_WORLD);
+    // One rank's memory is the host's.
+    std::vector<int> host(COUNT, 0);
+    int* buffer = rank == 3 ? host.data() : received.get();
+    MPI_CHECK(MPI_Bcast(rank == 0 ? sent.get() : buffer, COUNT, MPI_INT, 0, MPI_COMM_WORLD));
+    if (rank == 3) {
+        expect_host(host, 0);
+    } else {
+        received.expect(rank == 0 ? rank : 0);
+    }
+    // Numbers that are no integers, and an operation of the program's.
+    std::vector<double> values(COUNT, 0.5 + rank);
+    DeviceArray<double> parts(values), sums(COUNT);
+    MPI_CHECK(MPI_Allreduce(parts.get(), sums.get(), COUNT, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+    for (double sum : sums.download()) EXPECT(sum == 8.0);
+    MPI_Op operation;
+    auto larger = [](void* in, void* out, int* count, MPI_Datatype*) {
+        for (int at = 0; at < *count; at++)
+            static_cast<double*>(out)[at] = std::max(static_cast<double*>(in)[at], static_cast<double*>(out)[at]);
+    };
+    MPI_CHECK(MPI_Op_create(larger, 1, &operation));
+    MPI_CHECK(MPI_Allreduce(parts.get(), sums.get(), COUNT, MPI_DOUBLE, operation, MPI_COMM_WORLD));
+    for (double sum : sums.download()) EXPECT(sum == 3.5);
+    MPI_CHECK(MPI_Op_free(&operation));
+}
+
+static void forever() {
+    Numbers sent(COUNT, rank), received(COUNT);
+    for (int round = 0;; round++) {
+        MPI_CHECK(MPI_Sendrecv(sent.get(), COUNT, MPI_INT, right, 50, received.get(), COUNT, MPI_INT, left, 50,
+                               MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        if (round == 3 && rank == 0) {
+            printf("under way\n");
+            fflush(stdout);
+        }
+    }
+}
+
 // Communicators in which ranks have other numbers, and ranks of one server.
 static void communicators() {
     MPI_Comm turned, halves;
@@ -258,34 +330,11 @@ static void communicators() {
     MPI_CHECK(MPI_Sendrecv(sent.get(), COUNT, MPI_INT, 1 - own, 41, received.get(), COUNT, MPI_INT, 1 - own,
                            41, halves, MPI_STATUS_IGNORE));
     received.expect(rank ^ 2);
-    // To itself, and to nobody.
-    MPI_CHECK(MPI_Sendrecv(sent.get(), COUNT, MPI_INT, rank, 42, received.get(), COUNT, MPI_INT, rank, 42,
-                           MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-    received.expect(rank);
-    MPI_CHECK(MPI_Send(sent.get(), COUNT, MPI_INT, MPI_PROC_NULL, 42, MPI_COMM_WORLD));
+    collectives(COUNT, halves);
     MPI_CHECK(MPI_Comm_free(&turned));
     MPI_CHECK(MPI_Comm_free(&halves));
 }
 
-static void collectives(int count) {
-    Numbers own(count, rank), out(count), all(count * ranks);
-    for (int root : {0, 2}) {
-        own.set(rank);
-        MPI_CHECK(MPI_Bcast(own.get(), count, MPI_INT, root, MPI_COMM_WORLD));
-        own.expect(root);
-    }
-    own.set(rank);
-    MPI_CHECK(MPI_Allgather(own.get(), count, MPI_INT, all.get(), count, MPI_INT, MPI_COMM_WORLD));
-    for (int of = 0; of < ranks; of++) {
-        Numbers part(count);
-        CHECK(cudaMemcpy(part.get(), all.get() + size_t(of) * count, size_t(count) * 4, cudaMemcpyDeviceToDevice));
-        part.expect(of);
-    }
-    MPI_CHECK(MPI_Allreduce(own.get(), out.get(), count, MPI_INT, MPI_MAX, MPI_COMM_WORLD));
-    out.expect(ranks - 1);
-    MPI_CHECK(MPI_Reduce(own.get(), out.get(), count, MPI_INT, MPI_MIN, 1, MPI_COMM_WORLD));
-    out.expect(rank == 1 ? 0 : ranks - 1);
-}
 
 int main(int argc, char** argv) {
     MPI_CHECK(MPI_Init(&argc, &argv));
@@ -293,16 +342,17 @@ int main(int argc, char** argv) {
     MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
     EXPECT(ranks == 4 && argc == 2);
     left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
+    if (!strcmp(argv[1], "forever")) forever();
     out_of_order();
     while_waiting();
     communicators();
-    collectives(COUNT);
+    collectives(COUNT, MPI_COMM_WORLD);
     if (!strcmp(argv[1], "all")) {
         host_memory();
         gaps();
         probes();
         too_small();
-        collectives(COUNT / 8 + 1);
+        others();
     }
     if (rank == 0) printf("large messages went everywhere\n");
     MPI_CHECK(MPI_Finalize());

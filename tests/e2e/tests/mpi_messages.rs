@@ -1,0 +1,149 @@
+//! Large messages of device memory between ranks of MPI: their bytes pass no client.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use outboard_e2e::mpi::{MPIS, each_mpi, mpirun, outboard, written};
+use outboard_e2e::{Driver, Folder, PATIENCE, Server, outboard as run_outboard, within};
+use outboard_test_support::skip;
+use serde_json::Value;
+
+const SAID: &str = "large messages went everywhere\n";
+
+fn server(flags: &[&str]) -> Server {
+    Server::start_with(&[&["--driver", Driver::chosen().name()], flags].concat(), &[])
+}
+
+/// Four ranks of the program on two servers, two on each.
+fn ranks(mpi: &Path, servers: &[Server; 2], argument: &str) -> Command {
+    let list = format!("{},{}:by-rank", servers[0].address(), servers[1].address());
+    let (outboard, program) = (outboard(), mpi.join("messages_mpi").display().to_string());
+    mpirun(mpi, 4, &[&*outboard, "run", "--mpi", "--server", &list, "--", &program, argument])
+}
+
+/// What each rank has counted.
+fn counted(mut ranks: Command) -> Vec<Value> {
+    let folder = Folder::create();
+    ranks.env("OUTBOARD_PROFILE", folder.path("%p"));
+    assert_eq!(written(ranks), SAID);
+    let files = std::fs::read_dir(folder.path(".")).expect("it is there").flatten();
+    let read = |file: std::fs::DirEntry| std::fs::read(file.path()).expect("a profile");
+    let all: Vec<Value> =
+        files.map(|file| serde_json::from_slice(&read(file)).expect("JSON")).collect();
+    all.into_iter().filter(|one| one["message_bytes_sent"].is_u64()).collect()
+}
+
+fn sum(counted: &[Value], name: &str) -> u64 {
+    counted.iter().map(|one| one[name].as_u64().unwrap_or_else(|| panic!("{name}: {one}"))).sum()
+}
+
+/// All bytes went from worker to worker: the clients had headers, and the commands.
+fn expect_headers_only(counted: &[Value]) {
+    assert_eq!(counted.len(), 4);
+    let (sent, received) =
+        (sum(counted, "message_bytes_sent"), sum(counted, "message_bytes_received"));
+    assert!(sent == received && sent > 40 << 20, "{counted:?}");
+    for one in ["bytes_to_device", "bytes_from_device"] {
+        assert!(sum(counted, one) < sent / 100, "{one}: {counted:?}");
+    }
+}
+
+fn expect_both(ran: usize) {
+    if ran < MPIS.len() {
+        skip!("{ran} of {} MPIs are laid out by `cargo xtask mpi`", MPIS.len());
+    }
+}
+
+#[test]
+fn whatever_order_mpi_finds_for_them_they_arrive() {
+    expect_both(each_mpi(|mpi| {
+        let servers = [server(&[]), server(&[])];
+        assert_eq!(written(ranks(mpi, &servers, "all")), SAID, "{}", mpi.display());
+    }));
+}
+
+#[test]
+fn their_bytes_pass_no_client() {
+    expect_both(each_mpi(|mpi| {
+        let servers = [server(&[]), server(&[])];
+        for transport in ["tcp", "shm"] {
+            let mut ranks = ranks(mpi, &servers, "bytes");
+            ranks.env("OUTBOARD_TRANSPORT", transport);
+            expect_headers_only(&counted(ranks));
+        }
+    }));
+}
+
+#[test]
+fn between_encrypted_sessions_they_are_encrypted() {
+    let folder = Folder::create();
+    let state = folder.path("state");
+    let made = run_outboard(&["token", "create", "--json", "--owner", "a", "--state", &state]);
+    let made: Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let part = |name: &str| made[name].as_str().expect("a text").to_owned();
+    let (fingerprint, token) = (part("fingerprint"), part("token"));
+    let strict = ["--tls", "on", "--require-authentication", "--state", &state];
+    let servers = [server(&strict), server(&strict)];
+    each_mpi(|mpi| {
+        if mpi.ends_with(MPIS[0]) {
+            let mut ranks = ranks(mpi, &servers, "bytes");
+            ranks.env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_TOKEN", &token);
+            ranks.env("OUTBOARD_TRANSPORT", "tcp");
+            expect_headers_only(&counted(ranks));
+        }
+    });
+}
+
+#[test]
+fn servers_that_cannot_connect_leave_them_to_mpi() {
+    let far = ["--peers", "192.0.2.0/24"];
+    let servers = [server(&far), server(&far)];
+    each_mpi(|mpi| {
+        if !mpi.ends_with(MPIS[0]) {
+            return;
+        }
+        let mut apart = ranks(mpi, &servers, "bytes");
+        apart.env("OUTBOARD_TRANSPORT", "tcp");
+        let apart = counted(apart);
+        assert_eq!(sum(&apart, "message_bytes_sent"), 0);
+        assert!(sum(&apart, "bytes_to_device") > 40 << 20);
+        for one in &apart {
+            let why = one["messages_not_linked"].as_str().expect("a sentence");
+            assert!(why.contains("--peers"), "{why}");
+        }
+    });
+}
+
+#[test]
+fn if_a_server_is_lost_the_job_ends() {
+    each_mpi(|mpi| {
+        let mut servers = [server(&[]), server(&[])];
+        let mut ranks = ranks(mpi, &servers, "forever").spawn().expect("it starts");
+        let mut out = std::io::BufReader::new(ranks.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut out, &mut line).expect("it says something");
+        assert_eq!(line, "under way\n");
+        let workers = servers[0].workers();
+        servers[0].kill();
+        for worker in workers {
+            let worker = rustix::process::Pid::from_raw(worker as i32).expect("a process");
+            let _ = rustix::process::kill_process(worker, rustix::process::Signal::KILL);
+        }
+        let began = Instant::now();
+        let mut status = None;
+        within(Duration::from_secs(40), || {
+            status = ranks.try_wait().expect("it is a child");
+            status.is_some()
+        });
+        let _ = ranks.kill();
+        let took = began.elapsed();
+        assert!(status.is_some_and(|status| !status.success()), "{status:?} after {took:?}");
+        // The other server has nothing left of it.
+        let gone = within(PATIENCE, || {
+            let log = servers[1].log();
+            log.matches("session ends").count() >= 2
+        });
+        assert!(gone, "{}", servers[1].log());
+    });
+}
