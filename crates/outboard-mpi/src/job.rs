@@ -160,11 +160,6 @@ impl Job {
         Some(Job { mark, rank, worker, ranks, links, own, world })
     }
 
-    /// Whether a rank of the world has a worker that can be called.
-    pub(crate) fn has_worker(&self, rank: usize) -> bool {
-        self.ranks.get(rank).is_some_and(|rank| !rank.whereabouts.is_empty())
-    }
-
     /// This rank's worker, if it takes part.
     pub(crate) fn worker(&self) -> Option<&'static Worker> {
         self.worker
@@ -217,11 +212,14 @@ impl Job {
         if size < 2 {
             return None;
         }
-        if mpi::form().same(comm, self.world) {
-            return Some((0..self.ranks.len()).collect());
-        }
-        let (group, world) = (mpi::Group::of(comm), mpi::Group::of(self.world));
-        (0..size).map(|rank| group.rank_in(rank, &world)).collect()
+        let ranks: Vec<usize> = if mpi::form().same(comm, self.world) {
+            (0..self.ranks.len()).collect()
+        } else {
+            let (group, world) = (mpi::Group::of(comm), mpi::Group::of(self.world));
+            (0..size).map(|rank| group.rank_in(rank, &world)).collect::<Option<_>>()?
+        };
+        // Calls of a rank without one may not pass through this library.
+        ranks.iter().all(|rank| !self.ranks[*rank].whereabouts.is_empty()).then_some(ranks)
     }
 
     /// Which rank of the world a rank of a communicator is.

@@ -18,6 +18,7 @@ mod device;
 mod header;
 mod job;
 mod kinds;
+mod large;
 mod mpi;
 mod persistent;
 mod point_to_point;

@@ -335,3 +335,144 @@ pub unsafe extern "C" fn MPI_Imrecv(
         result
     }
 }
+
+/// Begins to send, and to receive.
+///
+/// # Safety
+/// As of MPI's call for both.
+unsafe fn begin_both(
+    mut sent: Sending,
+    (to, sent_tag, comm): (c_int, c_int, Handle),
+    mut received: Receiving,
+    here: Wanted,
+    request: Requests,
+) -> c_int {
+    let (count, datatype) = received.elements();
+    // SAFETY: the memory is kept until the request is done, and the rest is the caller's.
+    unsafe {
+        if !form().same(here.comm, comm) {
+            // What is received is there already, so its request says nothing of what is sent: that
+            // is a copy, which stays.
+            let own = Statuses::new(std::ptr::null_mut(), 1);
+            let begin = real!(
+                c"PMPI_Isend",
+                fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut u64)
+            );
+            let (mut sending, elements, kind) = (0_u64, sent.count(), sent.datatype());
+            let result = begin(sent.address(), elements, kind, to, sent_tag, comm, &mut sending);
+            if result != SUCCESS {
+                return result;
+            }
+            let mut is_done = 0;
+            real!(c"PMPI_Test", fn(*mut u64, *mut c_int, Status))(
+                &mut sending,
+                &mut is_done,
+                own.get(0),
+            );
+            if is_done == 0 {
+                requests::keep((&raw mut sending).cast(), UnderWay::Sent(sent));
+            }
+            let begin = real!(
+                c"PMPI_Irecv",
+                fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, Requests)
+            );
+            let (at, from) = (received.address(), here);
+            let result = begin(at, count, datatype, from.source, from.tag, from.comm, request);
+            if result == SUCCESS {
+                requests::keep(request, UnderWay::Received(received));
+            }
+            return result;
+        }
+        let begin = real!(
+            c"PMPI_Isendrecv",
+            fn(
+                *mut c_void,
+                c_int,
+                Handle,
+                c_int,
+                c_int,
+                *mut c_void,
+                c_int,
+                Handle,
+                c_int,
+                c_int,
+                Handle,
+                Requests,
+            )
+        );
+        let (elements, kind) = (sent.count(), sent.datatype());
+        let (from, into) = (sent.address(), received.address());
+        let result = begin(
+            from,
+            elements,
+            kind,
+            to,
+            sent_tag,
+            into,
+            count,
+            datatype,
+            here.source,
+            here.tag,
+            comm,
+            request,
+        );
+        if result == SUCCESS {
+            requests::keep(request, UnderWay::Both(sent, received));
+        }
+        result
+    }
+}
+
+/// # Safety
+/// As MPI says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Isendrecv(
+    sent: *const c_void,
+    sent_count: c_int,
+    sent_type: Handle,
+    to: c_int,
+    sent_tag: c_int,
+    buffer: *mut c_void,
+    count: c_int,
+    datatype: Handle,
+    from: c_int,
+    tag: c_int,
+    comm: Handle,
+    request: Requests,
+) -> c_int {
+    let wanted = Wanted { source: from, tag, comm };
+    let (received, here) = Receiving::wanted(buffer, (count, datatype), wanted);
+    let elements = (sent_count, sent_type);
+    let mut sending = Sending::new(sent, elements, (to, comm));
+    if !form().same(here.comm, comm) && !sending.is_needed() {
+        // SAFETY: the buffer is the host's, and the caller's.
+        sending = unsafe { Sending::copy_of(sent, elements) };
+    }
+    // SAFETY: the caller's.
+    unsafe { begin_both(sending, (to, sent_tag, comm), received, here, request) }
+}
+
+/// # Safety
+/// As MPI says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Isendrecv_replace(
+    buffer: *mut c_void,
+    count: c_int,
+    datatype: Handle,
+    to: c_int,
+    sent_tag: c_int,
+    from: c_int,
+    tag: c_int,
+    comm: Handle,
+    request: Requests,
+) -> c_int {
+    let wanted = Wanted { source: from, tag, comm };
+    let mut sent = Sending::new(buffer, (count, datatype), (to, comm));
+    if !sent.is_needed() {
+        // SAFETY: the buffer is the host's, and the caller's.
+        sent = unsafe { Sending::copy_of(buffer, (count, datatype)) };
+    }
+    let (received, here) = Receiving::wanted(buffer, (count, datatype), wanted);
+    // SAFETY: the caller's.
+    unsafe { begin_both(sent, (to, sent_tag, comm), received, here, request) }
+}

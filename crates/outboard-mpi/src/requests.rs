@@ -14,6 +14,8 @@ use crate::sending::Sending;
 pub(crate) enum UnderWay {
     Sent(Sending),
     Received(Receiving),
+    /// One request is for both.
+    Both(Sending, Receiving),
 }
 
 // SAFETY: the program's address in it is only handed to MPI and the driver, which any thread may.
@@ -38,6 +40,7 @@ pub(crate) unsafe fn keep(request: Requests, message: UnderWay) {
     let is_needed = match &message {
         UnderWay::Sent(sent) => sent.is_needed(),
         UnderWay::Received(received) => received.is_watched(),
+        UnderWay::Both(sent, received) => sent.is_needed() || received.is_watched(),
     };
     if !is_needed {
         return;
@@ -66,7 +69,9 @@ pub(crate) fn done(number: u64, status: Status) -> c_int {
         found
     };
     match found {
-        Some(UnderWay::Received(receiving)) => receiving.finish(status),
+        Some(UnderWay::Received(receiving) | UnderWay::Both(_, receiving)) => {
+            receiving.finish(status)
+        }
         Some(UnderWay::Sent(_)) => SUCCESS,
         None => persistent::receiving(number).map_or(SUCCESS, |again| again.finish(status)),
     }

@@ -67,8 +67,7 @@ impl Circle {
         let ranks = job.circle(comm, bytes)?;
         let own = usize::try_from(mpi::rank(comm)).ok()?;
         let circle = Circle { job, ranks, own, comm };
-        let can = ready && circle.ranks.iter().all(|rank| job.has_worker(*rank));
-        circle.agree(can).then_some(circle)
+        circle.agree(ready).then_some(circle)
     }
 
     /// Whether all ranks can.

@@ -57,17 +57,16 @@ static int count_of(const MPI_Status& status) {
     return count;
 }
 
-// Many under way, received in another order than they were sent, and the sender's memory is its own
-// again as soon as it has sent.
+// Many under way, received in another order than they were sent.
 static void out_of_order() {
-    enum { MANY = 8 };
-    Numbers sent(COUNT);
-    std::vector<MPI_Request> requests;
+    enum { MANY = 6 };
+    Numbers sent(COUNT * MANY);
+    std::vector<MPI_Request> requests(MANY);
     for (int i = 0; i < MANY; i++) {
-        sent.set(rank * MANY + i);
-        MPI_CHECK(MPI_Send(sent.get(), COUNT - i, MPI_INT, right, i, MPI_COMM_WORLD));
+        int* part = sent.get() + COUNT * i;
+        fill<<<blocks_for(COUNT, 256), 256>>>(part, COUNT, rank * MANY + i);
+        MPI_CHECK(MPI_Isend(part, COUNT - i, MPI_INT, right, i, MPI_COMM_WORLD, &requests[i]));
     }
-    sent.set(-1);
     for (int i = MANY - 1; i >= 0; i--) {
         Numbers received(COUNT);
         MPI_Status status;
@@ -75,12 +74,11 @@ static void out_of_order() {
         EXPECT(status.MPI_SOURCE == left && status.MPI_TAG == i && count_of(status) == COUNT - i);
         received.expect(left * MANY + i, 0, COUNT - i);
     }
+    MPI_CHECK(MPI_Waitall(MANY, requests.data(), MPI_STATUSES_IGNORE));
     // Of one tag, in their order.
     for (int i = 0; i < MANY; i++) {
-        sent.set(rank * MANY + i);
-        MPI_Request request;
-        MPI_CHECK(MPI_Issend(sent.get(), COUNT, MPI_INT, right, 3, MPI_COMM_WORLD, &request));
-        requests.push_back(request);
+        int* part = sent.get() + COUNT * i;
+        MPI_CHECK(MPI_Issend(part, COUNT, MPI_INT, right, 3, MPI_COMM_WORLD, &requests[i]));
     }
     for (int i = 0; i < MANY; i++) {
         Numbers received(COUNT);
@@ -89,6 +87,18 @@ static void out_of_order() {
         received.expect(left * MANY + i);
     }
     MPI_CHECK(MPI_Waitall(MANY, requests.data(), MPI_STATUSES_IGNORE));
+    // The sender's memory is its own again when it has sent.
+    for (int turn = 0; turn < 2; turn++) {
+        Numbers own(COUNT, rank);
+        if (turn == rank % 2) {
+            MPI_CHECK(MPI_Send(own.get(), COUNT, MPI_INT, rank ^ 1, 2, MPI_COMM_WORLD));
+            own.set(-1);
+        } else {
+            MPI_CHECK(MPI_Recv(own.get(), COUNT, MPI_INT, rank ^ 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+            own.expect(rank ^ 1);
+        }
+        CHECK(cudaDeviceSynchronize());
+    }
 }
 
 // Requests whose messages come while the program waits for something else.
@@ -135,6 +145,23 @@ static void host_memory() {
         expect_host(host, left + 10 * round);
     }
     MPI_CHECK(MPI_Request_free(&requests[0]));
+#if MPI_VERSION >= 4
+    device.set(rank);
+    MPI_CHECK(MPI_Isendrecv(device.get(), COUNT, MPI_INT, right, 13, host.data(), COUNT, MPI_INT, left, 13,
+                            MPI_COMM_WORLD, &requests[0]));
+    MPI_CHECK(MPI_Wait(&requests[0], &status));
+    EXPECT(count_of(status) == COUNT);
+    expect_host(host, left);
+    MPI_CHECK(MPI_Isendrecv_replace(device.get(), COUNT, MPI_INT, right, 14, left, 14, MPI_COMM_WORLD,
+                                    &requests[0]));
+    MPI_CHECK(MPI_Wait(&requests[0], MPI_STATUS_IGNORE));
+    device.expect(left);
+    host.assign(COUNT, 0);
+    MPI_CHECK(MPI_Irecv_c(host.data(), COUNT, MPI_INT, left, 15, MPI_COMM_WORLD, &requests[0]));
+    MPI_CHECK(MPI_Send_c(device.get(), COUNT, MPI_INT, right, 15, MPI_COMM_WORLD));
+    MPI_CHECK(MPI_Wait(&requests[0], MPI_STATUS_IGNORE));
+    expect_host(host, (left + ranks - 1) % ranks);
+#endif
     // A message of the program's that is as long as what goes in place of others.
     std::vector<int> small(16, rank), other(COUNT, -1);
     MPI_CHECK(MPI_Sendrecv(small.data(), 16, MPI_INT, right, 9, other.data(), COUNT, MPI_INT, left, 9,
@@ -176,7 +203,8 @@ static void probes() {
     for (int way = 0; way < 6; way++) {
         const int size = COUNT - way;
         Numbers sent(COUNT, rank + way), received(COUNT);
-        MPI_CHECK(MPI_Send(sent.get(), size, MPI_INT, right, 20, MPI_COMM_WORLD));
+        MPI_Request sending;
+        MPI_CHECK(MPI_Isend(sent.get(), size, MPI_INT, right, 20, MPI_COMM_WORLD, &sending));
         MPI_CHECK(MPI_Send(sent.get(), 16, MPI_INT, right, 21, MPI_COMM_WORLD));
         MPI_Status status;
         MPI_Message message;
@@ -221,6 +249,7 @@ static void probes() {
         MPI_CHECK(MPI_Recv(small.data(), 16, MPI_INT, left, 21, MPI_COMM_WORLD, &status));
         EXPECT(status.MPI_TAG == 21 && count_of(status) == 16);
         expect_host(small, left + way);
+        MPI_CHECK(MPI_Wait(&sending, MPI_STATUS_IGNORE));
     }
     MPI_CHECK(MPI_Barrier(MPI_COMM_WORLD));
 }
@@ -230,10 +259,12 @@ static void too_small() {
     Numbers sent(COUNT, rank), received(COUNT);
     std::vector<int> host(COUNT);
     for (int* buffer : {received.get(), host.data()}) {
-        MPI_CHECK(MPI_Send(sent.get(), COUNT, MPI_INT, right, 30, MPI_COMM_WORLD));
+        MPI_Request sending;
+        MPI_CHECK(MPI_Isend(sent.get(), COUNT, MPI_INT, right, 30, MPI_COMM_WORLD, &sending));
         int error = MPI_Recv(buffer, COUNT - 1, MPI_INT, left, 30, MPI_COMM_WORLD, MPI_STATUS_IGNORE), kind = 0;
         MPI_Error_class(error, &kind);
         EXPECT(kind == MPI_ERR_TRUNCATE);
+        MPI_CHECK(MPI_Wait(&sending, MPI_STATUS_IGNORE));
     }
     received.expect(-7);
     // What comes later is right.

@@ -21,7 +21,7 @@ use crate::io::{Bulk, Half, Sink};
 use store::{Bytes, Room, Store};
 
 /// Bytes of messages that wait for their receivers, at most.
-const MOST_OFFERED: usize = 1 << 30;
+const MOST_OFFERED: usize = 512 << 20;
 /// Bytes of messages that are being received at once, unless one alone has more.
 const MOST_TAKEN: usize = 256 << 20;
 /// Bytes of each chunk.
