@@ -350,6 +350,7 @@ mod tests {
             server: "gpu1:9470".to_owned(),
             device: "Some GPU".to_owned(),
             transport: "tcp".to_owned(),
+            ..Connection::default()
         };
         let program = "train".to_owned();
         Process {
