@@ -380,6 +380,19 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_mpi_are_named() {
+        let mut one = process(&[]);
+        assert_eq!(one.devices(), "Some GPU at gpu1:9470 (tcp)");
+        one.connection.message_bytes_sent = 5 << 20;
+        one.connection.messages_not_linked = Some("gpu2 refuses".to_owned());
+        let said = one.devices();
+        assert!(
+            said.contains("to other ranks' servers") && said.contains("gpu2 refuses"),
+            "{said}"
+        );
+    }
+
+    #[test]
     fn the_answer_is_named() {
         let launches = Function {
             calls: 100_000,

@@ -1,8 +1,8 @@
 //! The ranks of the program's `MPI_COMM_WORLD`, and the links between their workers.
 //!
 //! The ranks introduce themselves to each other when `MPI_Init` ends: each tells all where its
-//! worker is, and gives each other one a ticket for one link, in one direction. A rank calls another
-//! one's worker when it has its first large message of device memory for it.
+//! worker is, and gives each other one a ticket for one link, in one direction. A rank calls
+//! another one's worker when it has its first large message of device memory for it.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -114,8 +114,9 @@ fn own_entry() -> [u8; ENTRY] {
 impl Job {
     fn among((rank, size): (usize, usize), world: Handle) -> Option<Job> {
         let byte = mpi::form().byte();
-        let mut mark = [0_u8; 16];
-        // SAFETY: the buffer has so many bytes. Without random ones, no header has a mark.
+        // Nobody's, if the system has no random bytes.
+        let mut mark = Mark::default();
+        // SAFETY: the buffer has so many bytes.
         unsafe { libc::getrandom(mark.as_mut_ptr().cast(), mark.len(), 0) };
         let entry = own_entry();
         let mut entries = vec![0_u8; size * ENTRY];
@@ -129,6 +130,9 @@ impl Job {
             );
             let (from, to) = (entry.as_ptr().cast(), entries.as_mut_ptr().cast());
             gather(from, ENTRY as c_int, byte, to, ENTRY as c_int, byte, world);
+        }
+        if mark == Mark::default() {
+            return None;
         }
         let whereabouts = |entry: &[u8]| {
             let len = usize::from(u16::from_ne_bytes([entry[0], entry[1]]));

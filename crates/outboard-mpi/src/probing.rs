@@ -1,9 +1,9 @@
 //! Asking what has come before it is received.
 //!
 //! A message that is a header has another length than the program is to be told, and only who
-//! receives it can read that. So what is as long as a header is received when it is asked about, and
-//! sent again, by this rank to itself over a communicator that the program does not know. From then
-//! on, what the program wants to receive is looked for here first.
+//! receives it can read that. So what is as long as a header is received when it is asked about,
+//! and sent again, by this rank to itself over a communicator that the program does not know. From
+//! then on, what the program wants to receive is looked for here first.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};

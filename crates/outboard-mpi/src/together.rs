@@ -97,8 +97,8 @@ impl Circle {
         (0..self.size()).map(cut).collect()
     }
 
-    /// Sends parts of memory to other ranks, and stores or combines what they send. Whether that has
-    /// been done; if not, nothing has changed. An empty part is none.
+    /// Sends parts of memory to other ranks, and stores or combines what they send. Whether that
+    /// has been done; if not, nothing has changed. An empty part is none.
     pub(crate) fn exchange(
         &self,
         (out, sent): (&Place, &[Range<u64>]),
