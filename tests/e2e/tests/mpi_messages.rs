@@ -113,6 +113,30 @@ fn servers_that_cannot_connect_leave_them_to_mpi() {
     });
 }
 
+/// The calls of Fortran do not pass through the library, so that rank must be sent no headers.
+#[test]
+fn a_rank_that_speaks_fortran_gets_messages_by_mpi() {
+    const RANK: &str = "[ $OMPI_COMM_WORLD_RANK = 1 ] && export LD_PRELOAD=$0; exec \"$@\"";
+    let servers = [server(&[]), server(&[])];
+    each_mpi(|mpi| {
+        let fortran = mpi.join("../debian/usr/lib/x86_64-linux-gnu/libmpi_mpifh.so.40");
+        if !mpi.ends_with(MPIS[0]) || !fortran.is_file() {
+            return;
+        }
+        let list = format!("{},{}:by-rank", servers[0].address(), servers[1].address());
+        let (outboard, program) = (outboard(), mpi.join("messages_mpi").display().to_string());
+        let fortran = fortran.display().to_string();
+        let begin = ["sh", "-c", RANK, &fortran];
+        let run = [&*outboard, "run", "--mpi", "--server", &list, "--", &program, "bytes"];
+        let counted = counted(mpirun(mpi, 4, &[&begin[..], &run].concat()));
+        let silent = counted.iter().filter(|one| {
+            one["message_bytes_sent"] == 0_u64 && one["message_bytes_received"] == 0_u64
+        });
+        assert_eq!(silent.count(), 1, "{counted:?}");
+        assert!(sum(&counted, "message_bytes_sent") > 10 << 20, "{counted:?}");
+    });
+}
+
 #[test]
 fn if_a_server_is_lost_the_job_ends() {
     each_mpi(|mpi| {
