@@ -116,6 +116,11 @@ impl Form {
         self.request == size_of::<c_int>()
     }
 
+    /// A request's number, as [`Form::requests`] has it.
+    pub(crate) fn number(&self, request: Handle) -> u64 {
+        if self.has_numbers() { u64::from(request as u32) } else { request as u64 }
+    }
+
     /// Whether two registers hold the same handle.
     pub(crate) fn same(&self, one: Handle, other: Handle) -> bool {
         if self.has_numbers() {

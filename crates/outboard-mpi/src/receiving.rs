@@ -84,6 +84,17 @@ impl Receiving {
         SUCCESS
     }
 
+    /// MPI has received, and the program asks whether it has: has a status say what the program
+    /// expects.
+    pub(crate) fn tell(&mut self, status: Status) {
+        let header = self.header(status);
+        if let Some(origin) = &self.origin {
+            origin.tell(status);
+        } else if let Some((_, header)) = header {
+            set_received(status, header.bytes);
+        }
+    }
+
     /// The header that has come, if one has.
     fn header(&mut self, status: Status) -> Option<(&'static Worker, Header)> {
         let job = self.job?;

@@ -57,6 +57,18 @@ pub(crate) fn are_there() -> bool {
     COUNT.load(Ordering::Relaxed) > 0 || persistent::are_there()
 }
 
+/// A request is done and stays: its status says what the program expects.
+pub(crate) fn look(number: u64, status: Status) {
+    let mut all = all();
+    match all.get_mut(&number).and_then(|those| those.last_mut()) {
+        Some(UnderWay::Received(receiving) | UnderWay::Both(_, receiving)) => {
+            receiving.tell(status);
+        }
+        Some(UnderWay::Sent(_)) => {}
+        None => persistent::receiving(number).into_iter().for_each(|mut it| it.tell(status)),
+    }
+}
+
 /// A request is done, if it is one of these; what the call returns that has found out.
 pub(crate) fn done(number: u64, status: Status) -> c_int {
     let found = {

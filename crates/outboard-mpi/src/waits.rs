@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::mpi::{Requests, SUCCESS, Status, Statuses, form, real};
+use crate::mpi::{Handle, Requests, SUCCESS, Status, Statuses, form, real};
 use crate::requests;
 
 /// The requests that a call is about, as they were before it, and where it writes their statuses.
@@ -190,3 +190,24 @@ macro_rules! some {
     )*};
 }
 some!(MPI_Waitsome c"PMPI_Waitsome", MPI_Testsome c"PMPI_Testsome");
+
+/// # Safety
+/// As MPI says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Request_get_status(
+    request: Handle,
+    flag: *mut c_int,
+    status: Status,
+) -> c_int {
+    let statuses = Statuses::new(status, 1);
+    let told = statuses.get(0);
+    // SAFETY: a status is there, and the rest is the caller's.
+    unsafe {
+        let ask = real!(c"PMPI_Request_get_status", fn(Handle, *mut c_int, Status));
+        let result = ask(request, flag, told);
+        if result == SUCCESS && *flag != 0 && requests::are_there() {
+            requests::look(form().number(request), told);
+        }
+        result
+    }
+}
