@@ -140,6 +140,9 @@ fn a_rank_that_speaks_fortran_gets_messages_by_mpi() {
 #[test]
 fn if_a_server_is_lost_the_job_ends() {
     each_mpi(|mpi| {
+        if !mpi.ends_with(MPIS[0]) {
+            return;
+        }
         let mut servers = [server(&[]), server(&[])];
         let mut ranks = ranks(mpi, &servers, "forever").spawn().expect("it starts");
         let mut out = std::io::BufReader::new(ranks.stdout.take().expect("it is piped"));
