@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use miette::Result;
-use outboard_client::own_settings::SAY_LOST;
+use outboard_client::own_settings::{self, SAY_LOST};
 use outboard_client::target::{Target, Targets, VARIABLE};
 
 use crate::failure::Failure;
-use crate::{credentials, environment, install, local, probe};
+use crate::started::Started;
+use crate::{credentials, environment, install, probe};
 
 /// How long the client waits in a server's queue.
 const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
@@ -17,8 +18,8 @@ const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],… or local[/INDEX]
-    /// for this machine's own; without an index all devices of a server. Ranges stand for several,
+    /// The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],…, local[/INDEX] for
+    /// this machine's own, or ssh://[USER@]HOST[:PORT][/INDEX] to start a server there; without an index all devices of a server. Ranges stand for several,
     /// gpu[1-4]/0-3; @FILE reads the list from a file. With :by-rank behind the list, each rank of
     /// an MPI program uses one device of it. Without this flag OUTBOARD_SERVER, or the
     /// configuration, or this machine.
@@ -42,8 +43,8 @@ pub(crate) struct Args {
 pub(crate) struct Chosen {
     /// The servers; none for the software device in the program's process.
     pub(crate) servers: Option<Targets>,
-    /// The server of this machine's own devices, if they are asked for.
-    pub(crate) local: Option<local::Server>,
+    /// Those of them that were started for the program.
+    pub(crate) started: Started,
     /// Whether the program does without the server's queue.
     pub(crate) no_wait: bool,
     /// The variables that the program gets, and those (without a value) that it does not keep.
@@ -81,10 +82,10 @@ impl Args {
     }
 
     /// Finds the server and the variables. From now on this process, too, shows the server what the
-    /// flags name. `start` is what becomes of this machine's own devices.
+    /// flags name. `start` is what becomes of servers that are not there yet.
     pub(crate) fn choose(
         self,
-        start: impl FnOnce(Targets) -> Result<(Targets, Option<local::Server>)>,
+        start: impl FnOnce(Targets) -> Result<(Targets, Started)>,
     ) -> Result<Chosen> {
         let given = |name: &str| std::env::var_os(name);
         let preloaded = self.mpi.then(install::mpi).transpose()?;
@@ -99,21 +100,29 @@ impl Args {
             let mut variables = set(environment::variables(given, &install::cpu_dir()?, None));
             variables.insert(VARIABLE, None);
             variables.extend(preloaded.map(|(name, value)| (name, Some(value))));
-            return Ok(Chosen { servers: None, local: None, no_wait: false, variables });
+            return Ok(Chosen {
+                servers: None,
+                started: Started::default(),
+                no_wait: false,
+                variables,
+            });
         }
         let mut variables = set(Args::libraries()?);
         variables.extend(preloaded.map(|(name, value)| (name, Some(value))));
         self.credentials.set();
         variables.extend(self.credentials.changes());
-        let (servers, local) = start(probe::servers(self.server)?)?;
+        let (servers, started) = start(probe::servers(self.server)?)?;
         variables.insert(VARIABLE, Some(servers.to_string().into()));
         // Of several servers, others go on; and of ranks, no other program tells.
-        if servers.servers().len() > 1 || servers.by_rank().is_some() {
+        if servers.servers().len() > 1 || servers.by_rank().is_some() || started.ssh.is_some() {
             variables.insert(SAY_LOST, Some("1".into()));
+        }
+        if let Some(servers) = &started.ssh {
+            variables.insert(own_settings::VARIABLE, Some(servers.known()?.into()));
         }
         if self.no_wait {
             variables.insert(QUEUE, Some("0".into()));
         }
-        Ok(Chosen { servers: Some(servers), local, no_wait: self.no_wait, variables })
+        Ok(Chosen { servers: Some(servers), started, no_wait: self.no_wait, variables })
     }
 }

@@ -12,11 +12,12 @@ use crate::admin::AdminArgs;
 use crate::at_once::at_once;
 use crate::gauges::{Gauge, Gauges};
 use crate::sessions::text;
-use crate::{credentials, local, probe};
+use crate::{credentials, probe, started};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The servers, HOST[:PORT],…; `local` is this machine's own GPUs.
+    /// The servers, HOST[:PORT],…; `local` is this machine's own GPUs, and on ssh://[USER@]HOST
+    /// a server is started.
     #[arg(long, env = VARIABLE, default_value = "localhost")]
     server: Targets,
     #[command(flatten)]
@@ -51,7 +52,7 @@ struct Row {
 
 pub(crate) fn devices(args: &Args) -> Result<()> {
     args.credentials.set();
-    let (servers, _local) = local::serve(args.server.clone())?;
+    let (servers, _started) = started::start(args.server.clone())?;
     let (mut listings, mut failed) = (Vec::new(), Ok(()));
     let names = args.server.servers().iter().map(|server| server.address.to_string());
     let named: Vec<_> = servers.servers().iter().zip(names).collect();

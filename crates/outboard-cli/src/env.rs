@@ -9,7 +9,8 @@ use miette::{IntoDiagnostic, Result};
 use outboard_wire::Code;
 
 use crate::failure::Failure;
-use crate::{chosen, config, credentials, local, output, probe};
+use crate::started::Started;
+use crate::{chosen, config, credentials, output, probe, started};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -37,8 +38,8 @@ type Variables = BTreeMap<OsString, Option<OsString>>;
 /// `given` is the environment that this process was started with.
 pub(crate) fn env(args: Args, given: &BTreeMap<OsString, OsString>) -> Result<()> {
     let chosen = args.chosen.choose(|targets| {
-        local::refuse(&targets)?;
-        Ok((targets, None))
+        started::refuse(&targets)?;
+        Ok((targets, Started::default()))
     })?;
     if let (Some(context), Some(servers)) = (config::context(), &chosen.servers) {
         // Standard output is for a shell, or a file.

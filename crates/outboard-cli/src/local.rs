@@ -153,14 +153,19 @@ fn wait_for(child: &mut Child, folder: &PrivateFolder) -> Result<()> {
     Err(Failure::new(Code::ServerStart, message, help).into())
 }
 
-/// What the server itself does: tells its parent that clients can connect, and asks itself to stop
-/// once nobody holds the other end of its standard input.
+/// What the server itself does: tells its parent that clients can connect, and ends once nobody
+/// holds the other end of its standard input.
 pub(crate) fn attach(config: &mut outboard_supervisor::Config) -> io::Result<()> {
     config.on_ready = Some(Box::new(|_| {
         use io::Write as _;
         // A parent that has ended does not want to know.
         let _ = writeln!(io::stdout(), "{READY}");
     }));
+    end_with_input()
+}
+
+/// Has this process asked to stop once its standard input has ended.
+pub(crate) fn end_with_input() -> io::Result<()> {
     std::thread::Builder::new().name("lifeline".to_owned()).spawn(|| {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         let this = rustix::process::getpid();

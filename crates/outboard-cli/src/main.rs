@@ -34,6 +34,8 @@ mod run;
 mod serve;
 mod sessions;
 mod slurm;
+mod ssh;
+mod started;
 mod suspend;
 mod time;
 mod token;
@@ -128,6 +130,9 @@ enum Command {
     /// Try something for `doctor`, which starts it.
     #[command(hide = true)]
     DoctorTrial(doctor::TrialArgs),
+    /// Clear away behind servers that ssh leads to; started by `run`.
+    #[command(hide = true)]
+    SshJanitor(ssh::JanitorArgs),
     /// Suspend or resume a worker; started by `serve`.
     #[command(hide = true)]
     SuspendHelper(suspend::Args),
@@ -171,6 +176,7 @@ fn main() -> miette::Result<()> {
         Command::Explain(args) => explain::explain(&args),
         Command::BenchParticipant => bench::participant(),
         Command::Worker(args) => serve::worker(&args),
+        Command::SshJanitor(args) => ssh::clean_up(&args),
         Command::SuspendHelper(args) => suspend::suspend(&args),
         Command::CheckDriver => serve::check_driver(),
     }

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Longer paths cannot be those of a socket.
-const LONGEST_FOLDER: usize = 80;
+/// Longer paths cannot be those of a socket, to whose name ssh adds some letters at first.
+const LONGEST_FOLDER: usize = 56;
 
 /// A new folder, which goes again unless it is kept.
 pub(crate) struct PrivateFolder(PathBuf);

@@ -15,7 +15,7 @@ use outboard_wire::Code;
 
 use crate::failure::Failure;
 use crate::pool::access;
-use crate::{chosen, local, probe, watched};
+use crate::{chosen, probe, started, watched};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -49,7 +49,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let sentence = "--pool names a broker, and it is not said how many devices are needed";
         return Err(Failure::new(Code::BadUsage, sentence, help).into());
     }
-    let chosen = args.chosen.choose(local::serve)?;
+    let chosen = args.chosen.choose(started::start)?;
     let patience = if chosen.no_wait { Some(Duration::ZERO) } else { queue_patience() };
     probe::reserve_all(&chosen.to_reserve()?, patience)?;
     for (name, value) in chosen.variables {
@@ -58,17 +58,18 @@ pub(crate) fn run(args: Args) -> Result<()> {
             None => command.env_remove(name),
         };
     }
-    // The server of this machine's own devices ends with the program: this process stays to see it.
-    let error = match &chosen.local {
-        Some(server) => {
-            server
-                .leave_to_programs()
-                .into_diagnostic()
-                .wrap_err("cannot pass the private server on to the program")?;
-            watched::run(command, args.stats, || ())?
-        }
-        None if args.stats => watched::run(command, true, || ())?,
-        None => command.exec(),
+    let started = &chosen.started;
+    if let Some(server) = &started.local {
+        server
+            .leave_to_programs()
+            .into_diagnostic()
+            .wrap_err("cannot pass the private server on to the program")?;
+    }
+    // Servers that were started for the program end with it: this process stays to see it.
+    let error = if args.stats || started.local.is_some() || started.ssh.is_some() {
+        watched::run(command, args.stats, || ())?
+    } else {
+        command.exec()
     };
     cannot_start(&name, &error)
 }

@@ -6,6 +6,8 @@ mod compute_cache;
 mod confinement;
 mod job;
 mod observe;
+mod one_time;
+mod over_ssh;
 mod peers;
 mod pool;
 mod resume;
@@ -107,6 +109,10 @@ pub(crate) struct Args {
     /// of its socket.
     #[arg(long = crate::local::FLAG, hide = true)]
     private: bool,
+    /// This server was started over ssh: it says on its standard output where it is, and ends once
+    /// its standard input does.
+    #[arg(long, hide = true)]
+    over_ssh: bool,
 }
 
 impl Args {
@@ -251,6 +257,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     if args.private {
         crate::local::attach(&mut config).into_diagnostic()?;
     }
+    let _over_ssh = args.over_ssh.then(|| over_ssh::attach(&mut config)).transpose()?;
     let rendezvous = args.job.apply(&mut config)?;
     let served = outboard_supervisor::serve(config).map_err(|error| cannot_serve(&error).into());
     crate::local::clean_up(socket.as_deref());

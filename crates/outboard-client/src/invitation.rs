@@ -48,7 +48,7 @@ fn is_address(server: &Endpoint) -> bool {
         Endpoint::Tcp(address) => {
             address.host.chars().all(|letter| letter.is_alphanumeric() || "._-:%".contains(letter))
         }
-        Endpoint::Local => false,
+        Endpoint::Local | Endpoint::Ssh(_) => false,
         Endpoint::Unix(path) => {
             !path.contains(|letter: char| letter.is_whitespace() || letter.is_control())
         }

@@ -31,8 +31,8 @@ pub struct Target {
     pub invitation: Option<Arc<Invitation>>,
 }
 
-/// The servers of a program: `HOST[:PORT][/INDEX],…`, `unix:PATH[/INDEX],…`, `local[/INDEX],…` or
-/// `@FILE`. Each entry picks one device, and the program sees them in order; an entry without an index means all
+/// The servers of a program: `HOST[:PORT][/INDEX],…`, `unix:PATH[/INDEX],…`, `local[/INDEX],…`,
+/// `ssh://[USER@]HOST[:PORT][/INDEX],…` or `@FILE`. Each entry picks one device, and the program sees them in order; an entry without an index means all
 /// devices of the server. HOST and INDEX can be ranges, `gpu[1-4]/0-3`; a file has such lists in
 /// its lines. With `:by-rank` behind the list, each process of a job uses one device of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,9 +190,20 @@ impl Targets {
     }
 
     /// The same with the server that offers this machine's own devices.
-    pub fn with_local(mut self, at: &Endpoint) -> Targets {
-        for server in self.servers.iter_mut().filter(|server| server.address == Endpoint::Local) {
+    pub fn with_local(self, at: &Endpoint) -> Targets {
+        self.with_started(&Endpoint::Local, at, None)
+    }
+
+    /// The same with the server that was started for an address which nobody can connect to.
+    pub fn with_started(
+        mut self,
+        named: &Endpoint,
+        at: &Endpoint,
+        invitation: Option<&Arc<Invitation>>,
+    ) -> Targets {
+        for server in self.servers.iter_mut().filter(|server| server.address == *named) {
             server.address = at.clone();
+            server.invitation = invitation.cloned().or(server.invitation.take());
         }
         self
     }
@@ -240,7 +251,9 @@ impl FromStr for Targets {
 /// The server of an entry, and the index behind it, if there is one.
 fn parts(entry: &str) -> Result<(Endpoint, Option<u32>), TargetError> {
     let is_index = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let (address, index) = match entry.rsplit_once('/') {
+    let scheme = entry.len() - Endpoint::behind_ssh(entry).unwrap_or(entry).len();
+    let (address, index) = match entry.rsplit_once('/').filter(|(before, _)| before.len() >= scheme)
+    {
         // A path has slashes of its own.
         Some((_, name)) if Endpoint::unix_path(entry).is_some() && !is_index(name) => (entry, None),
         Some((address, index)) => (address, Some(index)),
@@ -342,6 +355,11 @@ mod tests {
                 vec![("unix:/run/a.sock", vec![1, 0])],
                 vec![0, 0],
             ),
+            (
+                "ssh://me@gpu1:22/1,ssh://gpu2,gpu2",
+                vec![("ssh://me@gpu1:22", vec![1]), ("ssh://gpu2", vec![]), ("gpu2:9470", vec![])],
+                vec![0, 1, 2],
+            ),
             ("gpu1/1,gpu1:9470/0", vec![("gpu1:9470", vec![1, 0])], vec![0, 0]),
             ("gpu1,gpu2", vec![("gpu1:9470", vec![]), ("gpu2:9470", vec![])], vec![0, 1]),
             (
@@ -404,6 +422,9 @@ mod tests {
             ("gpu1/0,gpu2,gpu1/0", "twice"),
             ("/0", "names no host"),
             ("unix:a", "unix:/PATH"),
+            ("ssh://", "ssh://[USER@]HOST"),
+            ("ssh:///0", "ssh://[USER@]HOST"),
+            ("ssh://gpu1/x", "not a device index"),
             (":by-rank", "empty entry"),
             ("gpu1:by-rank,gpu2", "by-rank"),
             (&many.join(","), "more than 64 servers"),

@@ -35,31 +35,42 @@ pub enum AddressError {
     /// An IPv6 address lacks its brackets, or a bracket its partner.
     #[error("`{0}` is ambiguous; write IPv6 addresses in brackets, as in [::1]:{DEFAULT_PORT}")]
     Brackets(String),
+    /// Nothing that ssh could connect to.
+    #[error(
+        "`{0}` names no machine that ssh could lead to; write ssh://[USER@]HOST[:PORT], with names of letters, digits, dots and dashes; \
+         what else ssh needs belongs into its configuration"
+    )]
+    Ssh(String),
+}
+
+/// The host without brackets, and what stands behind the colon, if there is one.
+fn host_and_port(text: &str) -> Result<(&str, Option<&str>), AddressError> {
+    match text.strip_prefix('[') {
+        Some(rest) => {
+            let Some((host, after)) = rest.split_once(']') else {
+                return Err(AddressError::Brackets(text.to_owned()));
+            };
+            match after.strip_prefix(':') {
+                None if after.is_empty() => Ok((host, None)),
+                None => return Err(AddressError::Brackets(text.to_owned())),
+                port => Ok((host, port)),
+            }
+        }
+        None => match text.split_once(':') {
+            Some((_, port)) if port.contains(':') => {
+                return Err(AddressError::Brackets(text.to_owned()));
+            }
+            Some((host, port)) => Ok((host, Some(port))),
+            None => Ok((text, None)),
+        },
+    }
 }
 
 impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Address, AddressError> {
-        let (host, port) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let Some((host, after)) = rest.split_once(']') else {
-                    return Err(AddressError::Brackets(text.to_owned()));
-                };
-                match after.strip_prefix(':') {
-                    None if after.is_empty() => (host, None),
-                    None => return Err(AddressError::Brackets(text.to_owned())),
-                    port => (host, port),
-                }
-            }
-            None => match text.split_once(':') {
-                Some((_, port)) if port.contains(':') => {
-                    return Err(AddressError::Brackets(text.to_owned()));
-                }
-                Some((host, port)) => (host, Some(port)),
-                None => (text, None),
-            },
-        };
+        let (host, port) = host_and_port(text)?;
         if host.is_empty() {
             return Err(AddressError::NoHost(text.to_owned()));
         }
@@ -89,7 +100,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where a server is: [`Address`], `unix:PATH` or `local`.
+/// Where a server is: [`Address`], `unix:PATH`, `local` or `ssh://[USER@]HOST[:PORT]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// Over the network.
@@ -98,6 +109,9 @@ pub enum Endpoint {
     Unix(String),
     /// This machine's own devices, for which `outboard run` starts a private server.
     Local,
+    /// A machine that ssh leads to, on which `outboard run` starts a server: what stands behind
+    /// `ssh://`.
+    Ssh(String),
 }
 
 /// [`Endpoint::Local`] as people write it.
@@ -106,7 +120,15 @@ const LOCAL: &str = "local";
 /// What the address of a Unix socket begins with.
 const UNIX: &str = "unix:";
 
+/// What the address of a machine begins with that ssh leads to.
+const SSH: &str = "ssh://";
+
 impl Endpoint {
+    /// What stands behind `ssh://`, if an address begins so.
+    pub fn behind_ssh(address: &str) -> Option<&str> {
+        address.strip_prefix(SSH)
+    }
+
     /// The path of a Unix socket, if an address is that of one.
     pub fn unix_path(address: &str) -> Option<&str> {
         address.strip_prefix(UNIX)
@@ -121,6 +143,7 @@ impl FromStr for Endpoint {
             None if text == LOCAL => Ok(Endpoint::Local),
             Some(path) if path.starts_with('/') => Ok(Endpoint::Unix(path.to_owned())),
             Some(_) => Err(AddressError::Path(text.to_owned())),
+            None if let Some(machine) = Endpoint::behind_ssh(text) => ssh(text, machine),
             None => text.parse().map(Endpoint::Tcp),
         }
     }
@@ -132,8 +155,33 @@ impl fmt::Display for Endpoint {
             Endpoint::Tcp(address) => address.fmt(f),
             Endpoint::Unix(path) => write!(f, "{UNIX}{path}"),
             Endpoint::Local => f.write_str(LOCAL),
+            Endpoint::Ssh(machine) => write!(f, "{SSH}{machine}"),
         }
     }
+}
+
+/// A machine as ssh knows it. No letter of its names means anything to a shell or in a URI, and
+/// none looks like an option.
+fn ssh(text: &str, machine: &str) -> Result<Endpoint, AddressError> {
+    let is_name = |name: &str, more: &str| {
+        !name.is_empty()
+            && !name.starts_with('-')
+            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || more.contains(letter))
+    };
+    let (user, place) = match machine.rsplit_once('@') {
+        Some((user, place)) => (Some(user), place),
+        None => (None, machine),
+    };
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|number| number != 0);
+    let is_right = host_and_port(place).is_ok_and(|(host, port)| {
+        is_name(host, if place.starts_with('[') { ":." } else { "._-" })
+            && user.is_none_or(|user| is_name(user, "._-+"))
+            && port.is_none_or(is_port)
+    });
+    if !is_right {
+        return Err(AddressError::Ssh(text.to_owned()));
+    }
+    Ok(Endpoint::Ssh(machine.to_owned()))
 }
 
 #[cfg(test)]
@@ -169,6 +217,36 @@ mod tests {
                 text.parse::<Endpoint>().unwrap_err().to_string().contains("unix:/PATH"),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn machines_behind_ssh_are_named_as_ssh_does() {
+        for text in ["ssh://gpu1", "ssh://me@gpu-1.lab:2222", "ssh://me.x@[::1]:22", "ssh://a_b"] {
+            let endpoint: Endpoint = text.parse().unwrap();
+            assert_eq!(endpoint, Endpoint::Ssh(text[6..].to_owned()), "{text}");
+            assert_eq!(endpoint.to_string(), text);
+        }
+        for text in [
+            "ssh://",
+            "ssh://@gpu1",
+            "ssh://me@",
+            "ssh://-oProxyCommand=x",
+            "ssh://-l@gpu1",
+            "ssh://gpu1:0",
+            "ssh://gpu1:",
+            "ssh://gpu1:x",
+            "ssh://gpu 1",
+            "ssh://gpu1;x",
+            "ssh://gpu1/x",
+            "ssh://$(x)",
+            "ssh://a:b@gpu1",
+            "ssh://%h",
+            "ssh://[::1",
+            "ssh://::1",
+        ] {
+            let error = text.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(error.contains("ssh://[USER@]HOST"), "{text}: {error}");
         }
     }
 

@@ -17,6 +17,9 @@ pub struct Any;
 /// Why nobody connects to `local` itself.
 const NOT_STARTED: &str = "`local` is this machine's own GPU, for which `outboard run` starts a private server: start the program with `outboard run`, or name a server's socket, unix:/PATH";
 
+/// Nor to a machine that ssh leads to.
+const NOT_LED_TO: &str = "on a machine that ssh leads to, `outboard run` starts a server for the program: start the program with `outboard run`, or name a server there by HOST:PORT";
+
 fn of(address: &str) -> (&dyn Transport, &str) {
     Endpoint::unix_path(address).map_or((&Tcp, address), |path| (&Unix, path))
 }
@@ -27,8 +30,13 @@ impl Transport for Any {
     }
 
     fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
-        if address.parse() == Ok(Endpoint::Local) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, NOT_STARTED));
+        let not_started = match address.parse() {
+            Ok(Endpoint::Local) => Some(NOT_STARTED),
+            Ok(Endpoint::Ssh(_)) => Some(NOT_LED_TO),
+            _ => None,
+        };
+        if let Some(why) = not_started {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let (transport, address) = of(address);
         transport.connect(address, timeout)

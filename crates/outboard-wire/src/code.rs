@@ -27,6 +27,7 @@ macro_rules! for_each_code {
             OB0109 NoSharedMemory "no memory can be shared with the server";
             OB0110 ClientResources "the client's process lacks threads or descriptors";
             OB0111 UnknownHost "the server's name has no address";
+            OB0112 SshFailed "ssh does not lead to the server";
 
             // 02: what a server answers
             OB0201 ClientTooOld "the client is too old for the server";

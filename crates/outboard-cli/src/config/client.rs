@@ -43,7 +43,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "server",
         variable: VARIABLE,
-        meaning: "The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],…, local[/INDEX] or @FILE",
+        meaning: "The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],…, local[/INDEX], ssh://[USER@]HOST[:PORT][/INDEX] or @FILE",
         is_of_a_server: true,
         check: |text| text.parse::<Targets>().map(drop).map_err(|error| error.to_string()),
     },
@@ -60,6 +60,20 @@ pub(crate) const KEYS: &[Key] = &[
         meaning: "The driver library of `local`, as `outboard serve --driver` takes it: `nvidia`, `cpu` or a path. Without it NVIDIA's.",
         is_of_a_server: false,
         check: |_| Ok(()),
+    },
+    Key {
+        name: "ssh-driver",
+        variable: "OUTBOARD_SSH_DRIVER",
+        meaning: "The driver library of servers that `ssh://` starts, as `outboard serve --driver` takes it: `nvidia`, `cpu` or a path there. Without it NVIDIA's.",
+        is_of_a_server: false,
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "ssh-direct",
+        variable: "OUTBOARD_SSH_DIRECT",
+        meaning: "Whether servers that `ssh://` starts may listen at the address at which ssh has reached their machine, so that programs reach them without ssh: `auto` or `off`; the default is auto.",
+        is_of_a_server: false,
+        check: |text| one_of(text, &["auto", "off"]),
     },
     Key {
         name: "tls",

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 
 use outboard_client::own_settings::{VARIABLE, is_credential, keys};
-use outboard_client::target::Targets;
+use outboard_client::target::{Target, Targets};
+use outboard_transport::Endpoint;
 use serde_json::{Map, Value};
 
 use super::client;
@@ -29,6 +30,10 @@ pub(super) fn has_key(name: &str) -> bool {
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let targets: Targets = name.parse().map_err(|error| format!("{error}"))?;
     let has_devices = targets.servers().iter().any(|server| !server.devices.is_empty());
+    let is_started = |target: &Target| matches!(target.address, Endpoint::Local | Endpoint::Ssh(_));
+    if targets.servers().iter().any(is_started) {
+        return Err("a server that is started for each run has no settings of its own".to_owned());
+    }
     if name.contains('@') || targets.by_rank().is_some() || has_devices {
         return Err("write HOST[:PORT] or unix:PATH, without a device".to_owned());
     }

@@ -15,11 +15,11 @@ use super::finding::{Finding, Report};
 use super::{LIMIT, child, link, machine, program};
 use crate::at_once::at_once;
 use crate::probe::{self, Offer};
-use crate::{config, environment, install, local};
+use crate::{config, environment, install, started};
 
 pub(super) fn check(given: Option<Targets>) -> Result<Report> {
     let targets = probe::servers(given)?;
-    let (reached, _local) = local::serve(targets.clone())?;
+    let (reached, _started) = started::start(targets.clone())?;
     let mut findings = vec![command()];
     findings.extend(context(&targets));
     let libraries = installation(&mut findings);
@@ -55,7 +55,7 @@ fn ask(target: &Target) -> (Vec<Finding>, bool) {
 fn measure(target: &Target, libraries: &Path, one_of_several: bool) -> Vec<Finding> {
     let network = match &target.address {
         Endpoint::Tcp(address) => link::connection(&address.host, address.port),
-        Endpoint::Unix(_) | Endpoint::Local => None,
+        Endpoint::Unix(_) | Endpoint::Local | Endpoint::Ssh(_) => None,
     };
     link::check(target, libraries, network, one_of_several)
 }

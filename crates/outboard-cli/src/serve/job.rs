@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr};
-use outboard_auth::{certificate, files, tokens};
+use outboard_auth::files;
 use outboard_client::invitation::{self, Invitation};
 use outboard_client::target::{name_of_server, of_job};
 use outboard_supervisor::Config;
@@ -20,6 +20,7 @@ use outboard_wire::Code;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 
+use super::one_time::OneTime;
 use crate::failure::Failure;
 use crate::private_folder::PrivateFolder;
 
@@ -129,19 +130,8 @@ impl Rendezvous {
         let unusable =
             |error: &io::Error| Failure::file("the folder of --rendezvous", &folder, error);
         files::own_folder(&folder).map_err(|error| unusable(&error))?;
-        let state = PrivateFolder::create("job")
-            .into_diagnostic()
-            .wrap_err("cannot make a folder for this server's certificate")?;
-        let made =
-            certificate::own(state.path()).and_then(|(file, _)| certificate::fingerprint(&file));
-        let fingerprint = made.into_diagnostic()?;
-        let (token, _) =
-            tokens::create(state.path(), OWNER, None, Default::default()).into_diagnostic()?;
-        config.auth = auth::Config {
-            state: Some(state.path().to_owned()),
-            required: true,
-            ..auth::Config::default()
-        };
+        let OneTime { state, fingerprint, token } =
+            OneTime::make(OWNER, auth::Tls::default(), config)?;
         let written = Rc::new(RefCell::new(Ok(None)));
         let (outcome, there) = (Rc::clone(&written), folder.clone());
         config.on_ready = Some(Box::new(move |at| {

@@ -75,11 +75,14 @@ fn write_out(
     let (hosts, indices) = if Endpoint::unix_path(entry).is_some() {
         (vec![entry.to_owned()], Vec::new())
     } else {
-        let (hosts, indices) = match entry.split_once('/') {
+        let behind = Endpoint::behind_ssh(entry).unwrap_or(entry);
+        let before = &entry[..entry.len() - behind.len()];
+        let (hosts, indices) = match behind.split_once('/') {
             Some((hosts, indices)) => (hosts, indices_of(entry, indices)?),
-            None => (entry, Vec::new()),
+            None => (behind, Vec::new()),
         };
-        (hosts_of(entry, hosts)?, indices)
+        let hosts = hosts_of(entry, hosts)?.into_iter().map(|host| format!("{before}{host}"));
+        (hosts.collect(), indices)
     };
     if hosts.len() * indices.len().max(1) > room {
         return Err(TargetError::TooLong(entry.to_owned()));
@@ -189,6 +192,10 @@ mod tests {
             ),
             ("[::1]:80/0-1,[fe80::2]", "[::1]:80/0 [::1]:80/1 [fe80::2]"),
             ("unix:/run/a[1-2].sock/1,gpu[1]", "unix:/run/a[1-2].sock/1 gpu1"),
+            (
+                "ssh://me@gpu[1-2]:22/0,ssh://gpu3",
+                "ssh://me@gpu1:22/0 ssh://me@gpu2:22/0 ssh://gpu3",
+            ),
             // The reader of one entry refuses these.
             ("gpu1/x,gpu1/-1,gpu1/", "gpu1/x gpu1/-1 gpu1/"),
         ] {

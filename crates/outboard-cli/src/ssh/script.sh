@@ -1,0 +1,94 @@
+# What `outboard run --server ssh://...` has a POSIX shell do on the server's machine. In front of it
+# stand the variables machine, release, sums, parts, driver and listen. Standard input goes on with
+# the files that are asked for; its end is the server's.
+
+say() { printf 'outboard-ssh: %s\n' "$*"; }
+
+# Whether the release in a folder is, byte by byte, the one that is wanted.
+is_whole() { (cd "$1" 2>/dev/null && printf '%s\n' "$sums" | sha256sum -c - >/dev/null 2>&1); }
+
+# The release's folder is there whole or not at all: it is filled under another name.
+take() {
+    mkdir -p "$cache" && new=$(mktemp -d "$cache/new.XXXXXX") || return 1
+    say want
+    for part in $parts; do
+        size=${part%%:*} path=${part#*:}
+        mkdir -p "$new/${path%/*}" && head -c "$size" >"$new/$path" && chmod 755 "$new/$path" || {
+            rm -rf "$new"
+            return 1
+        }
+    done
+    is_whole "$new" || {
+        rm -rf "$new"
+        echo 'what has arrived is not what was sent' >&2
+        return 1
+    }
+    # One that is not whole makes place; it may be in use.
+    if [ -e "$home" ]; then mv "$home" "$new.old" && rm -rf "$new.old"; fi
+    mv "$new" "$home" || return 1
+    # Another run was faster.
+    rm -rf "$home/${new##*/}"
+}
+
+# Keeps the releases that were used last, and those of the last day.
+sweep() {
+    ls -1td "$cache"/*/ 2>/dev/null | tail -n +5 | while IFS= read -r old; do
+        find "${old%/}" -prune -mtime +0 -exec rm -rf {} + 2>/dev/null
+    done
+}
+
+serve() {
+    umask 077
+    found=$(uname -sm)
+    if [ "$found" != "Linux $machine" ]; then
+        say machine "$found"
+        return
+    fi
+    for tool in sha256sum head tail mktemp find env sed; do
+        if ! command -v "$tool" >/dev/null; then
+            say missing "$tool"
+            return
+        fi
+    done
+    # Settings of another server on this machine are not meant for this one.
+    for name in $(env | sed -n 's/^\(OUTBOARD_[A-Z0-9_]*\)=.*/\1/p'); do
+        case $name in OUTBOARD_CPU_*) ;; *) unset "$name" ;; esac
+    done
+    if [ "$listen" = auto ]; then
+        # The address at which ssh has reached this machine.
+        set -- ${SSH_CONNECTION-}
+        case ${3-} in '' | *%*) listen=127.0.0.1 ;; *:*) listen="[$3]" ;; *) listen=$3 ;; esac
+    fi
+    run=$(mktemp -d "${XDG_RUNTIME_DIR:-/tmp}/outboard-ssh-XXXXXX" 2>/dev/null ||
+        mktemp -d /tmp/outboard-ssh-XXXXXX) || {
+        say failed 'no folder for temporary files can be made in /tmp'
+        return
+    }
+    trap 'rm -rf "$run"' EXIT
+    trap 'exit 1' HUP INT TERM
+    cache=${XDG_CACHE_HOME:-$HOME/.cache}/outboard/releases
+    home=$cache/$release
+    if is_whole "$home"; then
+        touch "$home"
+    else
+        installed=$(readlink -f "$(command -v outboard 2>/dev/null)" 2>/dev/null)
+        installed=${installed%/bin/outboard}
+        if [ -n "$installed" ] && is_whole "$installed"; then
+            home=$installed
+        elif ! take 2>"$run/log"; then
+            say failed "the release cannot be kept in $cache: $(tail -n 1 "$run/log")"
+            return
+        fi
+        sweep
+    fi
+    XDG_RUNTIME_DIR=$run "$home/bin/outboard" --config none serve --over-ssh --driver "$driver" \
+        --listen "$listen:0" --socket none --admin none --records none --drain 5 \
+        --warm 1 --warm-devices none 2>"$run/log"
+    status=$?
+    said=$(tail -c 4000 "$run/log")
+    rm -rf "$run"
+    say ended "$status"
+    printf '%s\n' "$said"
+}
+
+serve; exit
