@@ -30,6 +30,7 @@ mod recipe;
 mod server;
 mod slurm;
 mod soak;
+mod ssh;
 mod stage;
 #[cfg(test)]
 mod statics;
@@ -80,6 +81,8 @@ enum Command {
     Counts(counts::Args),
     /// Lay out Open MPI and MPICH, and compile the MPI programs, for the tests of MPI.
     Mpi,
+    /// Lay out OpenSSH's server for the tests of servers that ssh leads to.
+    Ssh,
     /// Lay out an etcd for the tests of several brokers.
     Etcd,
     /// Build the images for containers with Debian's podman, and run what is in them.
@@ -125,6 +128,7 @@ fn main() -> std::process::ExitCode {
         Command::Compatibility(args) => compatibility::run(&args),
         Command::Counts(args) => counts::run(&args),
         Command::Etcd => etcd::ensure(),
+        Command::Ssh => ssh::ensure(),
         Command::Mpi => mpi::ensure(),
         Command::Image(args) => image::run(&args),
         Command::ImageInside(args) => image::inside::run(&args),

@@ -24,6 +24,7 @@ pub mod raw_https;
 pub mod raw_peer;
 mod recording;
 mod server;
+pub mod sshd;
 mod terminal;
 
 pub use authority::Authority;

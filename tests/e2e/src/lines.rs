@@ -31,6 +31,19 @@ impl Lines {
 
     /// The same, behind all lines before it.
     pub fn until(&self, text: &str) -> Vec<String> {
+        let before = self.until_or_end(text);
+        let is_there = before.last().is_some_and(|line| line.contains(text));
+        assert!(is_there, "the end came before a line with {text:?}, behind {before:?}");
+        before
+    }
+
+    /// The lines that have come since.
+    pub fn so_far(&self) -> Vec<String> {
+        self.0.try_iter().collect()
+    }
+
+    /// As `until`; all lines if the end comes before.
+    pub fn until_or_end(&self, text: &str) -> Vec<String> {
         let deadline = Instant::now() + PATIENCE;
         let mut before = Vec::new();
         loop {
@@ -45,9 +58,7 @@ impl Lines {
                 Err(RecvTimeoutError::Timeout) => {
                     panic!("no line with {text:?} within {PATIENCE:?}, but {before:?}")
                 }
-                Err(RecvTimeoutError::Disconnected) => {
-                    panic!("the end came before a line with {text:?}, behind {before:?}")
-                }
+                Err(RecvTimeoutError::Disconnected) => return before,
             }
         }
     }

@@ -4,8 +4,14 @@
 
 say() { printf 'outboard-ssh: %s\n' "$*"; }
 
-# Whether the release in a folder is, byte by byte, the one that is wanted.
-is_whole() { (cd "$1" 2>/dev/null && printf '%s\n' "$sums" | sha256sum -c - >/dev/null 2>&1); }
+# Whether the release in a folder is, byte by byte, the one that is wanted. Files that have not changed
+# since they were looked at need not be read again.
+is_whole() {
+    now=$(cd "$1" 2>/dev/null && stat -c '%n %i %s %y %z' $paths 2>/dev/null) || return 1
+    [ "$now" = "$(cat "$1/$checked" 2>/dev/null)" ] && return
+    (cd "$1" && printf '%s\n' "$sums" | sha256sum -c - >/dev/null 2>&1) || return 1
+    case $1 in "$cache"/*) printf '%s\n' "$now" >"$1/$checked" ;; esac
+}
 
 # The release's folder is there whole or not at all: it is filled under another name.
 take() {
@@ -18,6 +24,7 @@ take() {
             return 1
         }
     done
+    sync
     is_whole "$new" || {
         rm -rf "$new"
         echo 'what has arrived is not what was sent' >&2
@@ -44,7 +51,7 @@ serve() {
         say machine "$found"
         return
     fi
-    for tool in sha256sum head tail mktemp find env sed; do
+    for tool in sha256sum stat head tail mktemp find env sed; do
         if ! command -v "$tool" >/dev/null; then
             say missing "$tool"
             return
@@ -57,7 +64,12 @@ serve() {
     if [ "$listen" = auto ]; then
         # The address at which ssh has reached this machine.
         set -- ${SSH_CONNECTION-}
-        case ${3-} in '' | *%*) listen=127.0.0.1 ;; *:*) listen="[$3]" ;; *) listen=$3 ;; esac
+        case ${3-} in
+            # None that others could use: it was a pipe, or the address counts on one link only.
+            '' | *[!0-9A-Fa-f.:]*) listen=127.0.0.1 ;;
+            *:*) listen="[$3]" ;;
+            *) listen=$3 ;;
+        esac
     fi
     run=$(mktemp -d "${XDG_RUNTIME_DIR:-/tmp}/outboard-ssh-XXXXXX" 2>/dev/null ||
         mktemp -d /tmp/outboard-ssh-XXXXXX) || {
@@ -68,6 +80,9 @@ serve() {
     trap 'exit 1' HUP INT TERM
     cache=${XDG_CACHE_HOME:-$HOME/.cache}/outboard/releases
     home=$cache/$release
+    checked=checked
+    paths=
+    for part in $parts; do paths="$paths ${part#*:}"; done
     if is_whole "$home"; then
         touch "$home"
     else

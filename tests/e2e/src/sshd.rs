@@ -1,0 +1,267 @@
+//! OpenSSH's server for tests, as a user alone can run it, and a person's configuration for it.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, UNIX_EPOCH};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Folder, Lines, Program, command, is_alive, target_dir, within};
+
+/// The name of the user who logs in, on a machine of namespaces.
+const USER: &str = "person";
+
+/// A running sshd; ended when dropped. It listens at the loopback interface.
+#[derive(Debug)]
+pub struct Sshd {
+    child: Child,
+    folder: Folder,
+    /// What it says.
+    pub log: Lines,
+}
+
+/// What is special about the machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Machine<'a> {
+    /// It has no releases; without this, releases stay from test to test.
+    pub is_new: bool,
+    /// Commands that change what its user finds, `$home` among it.
+    pub mounts: &'a str,
+    /// Lines of sshd's configuration.
+    pub config: &'a str,
+}
+
+impl Sshd {
+    /// Starts one; why not, if this machine has not what is needed.
+    pub fn start(machine: Machine<'_>) -> Result<Sshd, String> {
+        let debian = target_dir().join("ssh");
+        let program = debian.join("usr/sbin/sshd");
+        if !program.is_file() {
+            return Err("there is no sshd; `cargo xtask ssh` lays one out".to_owned());
+        }
+        if !Command::new("ssh").arg("-V").output().is_ok_and(|said| said.status.success()) {
+            return Err("there is no ssh".to_owned());
+        }
+        let folder = Folder::create();
+        for name in ["home", "run", "client", "bin"] {
+            fs::create_dir(folder.0.join(name)).expect("it is new");
+        }
+        for name in ["host", "key", "other"] {
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f", &folder.path(name)])
+                .status();
+            made.expect("ssh-keygen is there with ssh");
+        }
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        let port = free.expect("there is a free port").port();
+        let (home, run) = (folder.path("home"), folder.path("run"));
+        folder.write("passwd", &format!("{USER}:x:1000:1000::{home}:/bin/sh\n"));
+        folder.allow("passwd", 0o644);
+        let cache = match machine.is_new {
+            true => format!("{home}/.cache"),
+            false => target_dir().join("ssh-cache").display().to_string(),
+        };
+        let config = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\n\
+             UsePAM no\nStrictModes no\nLogLevel DEBUG1\nPidFile none\nMaxStartups 100\n{}\n\
+             SetEnv OUTBOARD_CPU_MEMORY=256M XDG_RUNTIME_DIR={run} XDG_CACHE_HOME={cache}\n",
+            folder.path("host"),
+            folder.path("key.pub"),
+            machine.config,
+        );
+        let config = folder.write("sshd.conf", &config);
+        let libraries = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
+        let libraries = libraries.map(|path| debian.join(path).display().to_string()).join(":");
+        // A user who cannot become another one logs in as who it is, and has that one's name.
+        let script = format!(
+            "#!/bin/sh\nhome={home}\nip link set lo up 2>/dev/null\nmount --bind {} /etc/passwd && {{ {}; }} || exit\n\
+             LD_LIBRARY_PATH={libraries} exec unshare --user --map-user=1000 --map-group=1000 {} \"$@\"\n",
+            folder.path("passwd"),
+            if machine.mounts.is_empty() { ":" } else { machine.mounts },
+            program.display(),
+        );
+        folder.write("bin/sshd", &script);
+        folder.allow("bin/sshd", 0o755);
+        let mut child = Command::new("unshare")
+            .args(["--map-root-user", "--mount", &folder.path("bin/sshd"), "-D", "-e", "-f"])
+            .arg(config)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("there is no unshare: {error}"))?;
+        let log = Lines::of(child.stderr.take());
+        let sshd = Sshd { child, folder, log };
+        let said = sshd.log.until_or_end("Server listening");
+        if !said.iter().any(|line| line.contains("Server listening")) {
+            return Err(format!("no sshd can be run in namespaces: {}", said.join("; ")));
+        }
+        sshd.configure(port);
+        Ok(sshd)
+    }
+
+    /// The person's configuration. `gpu1` and `gpu2` are the machine, `inner` is it behind itself,
+    /// `apart` has a network of its own, and `wrong` has another key than it had.
+    fn configure(&self, port: u16) {
+        let own = |name: &str| self.folder.path(name);
+        for (file, key) in [("known", "host.pub"), ("known-wrong", "other.pub")] {
+            let key = fs::read_to_string(own(key)).expect("it was made");
+            self.folder.write(file, &format!("machine {key}"));
+        }
+        let apart = format!(
+            "ProxyCommand unshare --map-root-user --mount --net {} -i -E {} -f {}",
+            own("bin/sshd"),
+            own("apart.log"),
+            own("sshd.conf"),
+        );
+        let hosts = [
+            ("gpu1", "known", ""),
+            ("gpu2", "known", ""),
+            ("inner", "known", "ProxyJump gpu1"),
+            ("apart", "known", &apart),
+            ("wrong", "known-wrong", ""),
+        ];
+        let hosts = hosts.map(|(name, known, more)| {
+            format!("Host {name}\n UserKnownHostsFile {}\n {more}\n", own(known))
+        });
+        let config = format!(
+            "{}Host *\n HostName 127.0.0.1\n Port {port}\n User {USER}\n HostKeyAlias machine\n \
+             IdentityFile {}\n IdentitiesOnly yes\n BatchMode yes\n StrictHostKeyChecking yes\n",
+            hosts.concat(),
+            own("key")
+        );
+        let config = self.folder.write("ssh.conf", &config);
+        let real = find_in_path("ssh").expect("it was asked for its release");
+        let wrapper = format!(
+            "#!/bin/sh\n{} -F {config} \"$@\"\nstatus=$?\n\
+             case \" $* \" in *' -M '*) date +%s%N >{} ;; esac\nexit $status\n",
+            real.display(),
+            self.folder.path("connected")
+        );
+        self.folder.write("bin/ssh", &wrapper);
+        self.folder.allow("bin/ssh", 0o755);
+    }
+
+    /// What the person's commands find.
+    pub fn surroundings(&self) -> [(&'static str, String); 4] {
+        let path = std::env::var("PATH").unwrap_or_default();
+        [
+            ("PATH", format!("{}:{path}", self.folder.path("bin"))),
+            ("XDG_RUNTIME_DIR", self.folder.path("client")),
+            ("OUTBOARD_SSH_DRIVER", "cpu".to_owned()),
+            ("OUTBOARD_TRANSPORT", String::new()),
+        ]
+    }
+
+    /// `outboard` as the person calls it.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = command();
+        command.args(args).envs(self.surroundings());
+        command
+    }
+
+    /// A program as the person runs it.
+    pub fn program(&self, name: &str) -> Program {
+        let named = Program::new(name);
+        self.surroundings().iter().fold(named, |program, (name, value)| program.env(name, value))
+    }
+
+    /// Has the machine's releases lie there, so that no test waits for what it does not test.
+    pub fn with_release(self) -> Sshd {
+        static COPIED: OnceLock<()> = OnceLock::new();
+        COPIED.get_or_init(|| {
+            let said = self.command(&["devices", "--server", "ssh://gpu1"]).output();
+            let said = said.expect("outboard starts");
+            assert!(said.status.success(), "{said:?} {:?}", self.log);
+        });
+        self
+    }
+
+    /// A file of the user there.
+    pub fn home(&self, name: &str) -> PathBuf {
+        self.folder.0.join("home").join(name)
+    }
+
+    /// Its processes for connections.
+    fn connections(&self) -> Vec<u32> {
+        let all = self.processes().into_iter();
+        all.filter(|(_, line)| line.starts_with("sshd:")).map(|(process, _)| process).collect()
+    }
+
+    /// Waits until nothing is left of programs that have ended: no process, here or there, and no
+    /// file but those of caches.
+    #[track_caller]
+    pub fn expect_nothing_left(&self) {
+        let is_empty =
+            |name| fs::read_dir(self.folder.0.join(name)).is_ok_and(|mut all| all.next().is_none());
+        let left = || {
+            let files = ["client", "run"].into_iter().filter(|name| !is_empty(*name));
+            (files.collect::<Vec<_>>(), self.processes())
+        };
+        let none = || left() == (Vec::new(), Vec::new());
+        assert!(within(Duration::from_secs(30), none), "{:?}", left());
+    }
+
+    /// How long ago ssh has connected the last time.
+    pub fn connected(&self) -> Duration {
+        let then = fs::read_to_string(self.folder.path("connected")).expect("it has connected");
+        let then = Duration::from_nanos(then.trim().parse().expect("a time"));
+        UNIX_EPOCH.elapsed().expect("the clock is right").saturating_sub(then)
+    }
+
+    /// Ends all connections at once, as if the network were gone.
+    pub fn cut(&self) {
+        self.connections().into_iter().for_each(kill);
+    }
+
+    /// Kills the servers that were started there, but not the shells that keep them.
+    pub fn kill_servers(&self) {
+        let servers = self.processes().into_iter().filter(|(_, line)| line.contains("--over-ssh"));
+        servers.for_each(|(process, _)| kill(process));
+    }
+
+    /// Processes, but for sshd itself, that run on the machine, or that were started with something
+    /// of its folder.
+    fn processes(&self) -> Vec<(u32, String)> {
+        let folder = self.folder.0.display().to_string();
+        let all = fs::read_dir("/proc").expect("there is /proc").flatten();
+        let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let other = all.filter(|process| *process != self.child.id() && is_alive(*process));
+        let place = |process: u32| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+        let there = place(self.child.id());
+        let told = |process: u32, file: &str| {
+            let text = fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
+            String::from_utf8_lossy(&text).replace('\0', " ")
+        };
+        let ours = other.filter(|process| {
+            place(*process) == there
+                || ["cmdline", "environ"].iter().any(|file| told(*process, file).contains(&folder))
+        });
+        ours.map(|process| (process, told(process, "cmdline"))).collect()
+    }
+}
+
+fn kill(process: u32) {
+    let process = Pid::from_raw(process as i32).expect("a process");
+    // It may have ended meanwhile.
+    let _ = kill_process(process, Signal::KILL);
+}
+
+fn find_in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        // What a failed test has left goes, too.
+        let left = self.processes();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        left.into_iter().for_each(|(process, _)| kill(process));
+    }
+}

@@ -1,0 +1,257 @@
+//! Servers that `outboard run` starts on machines which ssh leads to: by Debian's sshd, which a user
+//! runs in namespaces.
+
+use std::fs;
+use std::process::Output;
+use std::time::Duration;
+
+use outboard_e2e::sshd::{Machine, Sshd};
+use outboard_e2e::{Driver, is_alive, processes_below, within};
+use outboard_test_support::skip;
+
+/// An sshd, or the test is skipped.
+macro_rules! sshd {
+    ($machine:expr) => {
+        match Sshd::start($machine) {
+            Ok(sshd) => sshd,
+            Err(why) => skip!("{why}"),
+        }
+    };
+}
+
+/// A first call takes so long on a machine that does nothing else; here, tests run beside it.
+const SOON: Duration = Duration::from_secs(5);
+/// By then a program is told that its server is gone.
+const TOLD: Duration = Duration::from_secs(60);
+
+fn text(said: &Output) -> String {
+    assert!(said.status.success(), "{said:?}");
+    String::from_utf8_lossy(&said.stdout).into_owned()
+}
+
+/// What a command that fails says, in one line.
+#[track_caller]
+fn failure(said: &Output) -> String {
+    assert!(!said.status.success(), "{said:?}");
+    let text = String::from_utf8_lossy(&said.stderr);
+    text.lines()
+        .map(|line| line.trim_start_matches([' ', '│', '╰', '─', '▶', '├']))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn value(said: &str, name: &str) -> String {
+    let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    line.unwrap_or_else(|| panic!("{name} is not in {said}")).to_owned()
+}
+
+#[test]
+fn the_release_is_copied_once_and_again_if_it_is_damaged() {
+    let sshd = sshd!(Machine { is_new: true, ..Machine::default() });
+    let list = || sshd.command(&["devices", "--server", "ssh://gpu1/0"]).output().expect("it runs");
+    let copied =
+        |said: &Output| String::from_utf8_lossy(&said.stderr).contains("copying this release");
+    let first = list();
+    assert!(text(&first).contains("ssh://gpu1 over tcp+tls") && copied(&first), "{first:?}");
+    let second = list();
+    assert!(text(&second).contains("Outboard CPU") && !copied(&second), "{second:?}");
+    let releases = sshd.home(".cache/outboard/releases");
+    let all = || fs::read_dir(&releases).expect("it is there").flatten().collect::<Vec<_>>();
+    assert_eq!(all().len(), 1, "nothing half-copied");
+    // One byte of it, and as many as before.
+    let outboard = all()[0].path().join("bin/outboard");
+    let mut bytes = fs::read(&outboard).expect("it can be read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&outboard, &bytes).expect("it can be written");
+    let third = list();
+    assert!(text(&third).contains("Outboard CPU") && copied(&third), "{third:?}");
+    bytes[middle] ^= 1;
+    assert!(fs::read(&outboard).expect("it is there") == bytes);
+    // Of old ones, those that were used last stay.
+    for old in 0..6 {
+        let old = releases.join(format!("0.0.{old}-old"));
+        fs::create_dir(&old).expect("it is new");
+        let touched =
+            std::process::Command::new("touch").args(["-d", "3 days ago"]).arg(&old).status();
+        assert!(touched.expect("there is touch").success());
+    }
+    fs::remove_file(outboard).expect("it is there");
+    assert!(copied(&list()));
+    assert_eq!(all().len(), 4, "{:?}", all());
+    sshd.expect_nothing_left();
+}
+
+#[test]
+fn a_program_runs_on_a_machine_that_ssh_leads_to() {
+    let sshd = sshd!(Machine::default()).with_release();
+    let said = sshd.program("vector_add").statistics_of_list("ssh://gpu1");
+    assert_eq!(said["transport"], "tcp+tls", "{said}");
+    sshd.expect_nothing_left();
+    // Its status, and what it is told: where the server is, and nothing secret.
+    let run = ["run", "--server", "ssh://gpu1/0,ssh://gpu2/0", "--", "sh", "-c", "env; exit 7"];
+    let said = sshd.command(&run).output().expect("it runs");
+    assert_eq!(said.status.code(), Some(7), "{said:?}");
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(!said.contains("obt_"), "{said}");
+    assert!(value(&said, "OUTBOARD_SERVERS").contains("token-file"), "{said}");
+    sshd.expect_nothing_left();
+    // From when ssh has connected to the end of a program that has used the device.
+    let mut running = sshd.program("endless").arg("1").start_through_list("ssh://gpu1");
+    running.wait_for_line("running");
+    let taken = sshd.connected();
+    println!("{taken:?} from ssh's connection to the first kernel's end");
+    assert!(taken < SOON, "{taken:?}");
+}
+
+/// Each way reaches the server, with all connections of a session.
+#[test]
+fn bytes_go_straight_or_through_ssh() {
+    let sshd = sshd!(Machine::default()).with_release();
+    for (list, direct, through_ssh) in [
+        ("ssh://gpu1", "", false),
+        ("ssh://gpu1", "off", true),
+        ("ssh://inner", "off", true),
+        ("ssh://gpu1/0,ssh://gpu2/0", "off", true),
+    ] {
+        sshd.log.so_far();
+        let count = list.split(',').count().to_string();
+        let program = sshd.program("servers").arg(&count).env("OUTBOARD_SSH_DIRECT", direct);
+        program.through_list(list).expect_success(list);
+        sshd.expect_nothing_left();
+        let said = sshd.log.so_far();
+        let forwarded =
+            said.iter().filter(|line| line.contains("server_request_direct_tcpip")).count();
+        // One to see whether it answers, one of `outboard run`, and those of the program. The jump
+        // host's is one more.
+        assert_eq!(forwarded > 3, through_ssh, "{list} {direct}: {forwarded} {said:?}");
+    }
+}
+
+/// A machine that only ssh leads to, by a pipe.
+#[test]
+fn a_machine_in_another_network_is_reached() {
+    let sshd = sshd!(Machine::default()).with_release();
+    if !std::process::Command::new("ip").arg("-V").output().is_ok_and(|said| said.status.success())
+    {
+        skip!("there is no `ip`, which starts a network of its own");
+    }
+    let outcome = sshd.program("servers").arg("1").through_list("ssh://apart");
+    outcome.expect_success("apart");
+    sshd.expect_nothing_left();
+}
+
+#[test]
+fn nothing_is_left_however_it_ends() {
+    let sshd = sshd!(Machine::default()).with_release();
+    let start = |direct: &str| {
+        let program = sshd.program("endless").arg("1").env("OUTBOARD_SSH_DIRECT", direct);
+        let mut running = program.start_through_list("ssh://gpu1");
+        running.wait_for_line("running");
+        running
+    };
+    // `outboard run` is killed, and its program is told.
+    let mut running = start("");
+    let program = processes_below(running.id());
+    running.kill();
+    assert!(within(TOLD, || !program.iter().any(|process| is_alive(*process))), "{program:?}");
+    sshd.expect_nothing_left();
+    // The connection breaks: what goes straight ends as well.
+    for direct in ["off", ""] {
+        let running = start(direct);
+        sshd.cut();
+        let outcome = running.finish();
+        assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
+        sshd.expect_nothing_left();
+    }
+    // The server is killed.
+    let running = start("");
+    sshd.kill_servers();
+    let outcome = running.finish();
+    assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
+    sshd.expect_nothing_left();
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let sshd = sshd!(Machine::default()).with_release();
+    let run = |list: &str, variables: &[(&str, &str)]| {
+        let mut run = sshd.command(&["run", "--server", list, "--", "true"]);
+        let said = run.envs(variables.iter().copied()).output().expect("it runs");
+        sshd.expect_nothing_left();
+        failure(&said)
+    };
+    let said = run("ssh://wrong", &[]);
+    assert!(said.contains("IDENTIFICATION HAS CHANGED") && said.contains("OB0112"), "{said}");
+    let said = run("ssh://gpu1,ssh://nobody@gpu2", &[]);
+    assert!(said.contains("Permission denied") && said.contains("ssh://nobody@gpu2"), "{said}");
+    let said = run("ssh://gpu1", &[("PATH", "/nowhere")]);
+    assert!(said.contains("`ssh` cannot be started"), "{said}");
+    let said = run("ssh://gpu1", &[("OUTBOARD_SSH_DIRECT", "perhaps")]);
+    assert!(said.contains("OUTBOARD_SSH_DIRECT is `perhaps`"), "{said}");
+    let said = run("ssh://gpu1/7", &[]);
+    assert!(said.contains("no device 7"), "{said}");
+    let said = run("ssh://gpu1", &[("OUTBOARD_SSH_DRIVER", "/nowhere/it's.so")]);
+    assert!(said.contains("/nowhere/it's.so"), "{said}");
+    if Driver::chosen() == Driver::Cpu {
+        let said = run("ssh://gpu1", &[("OUTBOARD_SSH_DRIVER", "")]);
+        assert!(said.contains("there is no NVIDIA GPU to offer"), "{said}");
+    }
+    // Without `outboard run`, there is nobody with whom the server would end.
+    let said =
+        failure(&sshd.command(&["env", "--server", "ssh://gpu1"]).output().expect("it runs"));
+    assert!(said.contains("ssh://gpu1 is a server that ends with `outboard run`"), "{said}");
+    let outcome = sshd
+        .program("vector_add")
+        .env("OUTBOARD_SERVER", "ssh://gpu1")
+        .env("OUTBOARD_LOG", "1")
+        .with_library();
+    let said = &outcome.stderr;
+    assert!(
+        said.contains("OB0107") && said.contains("start the program with `outboard run`"),
+        "{said}"
+    );
+}
+
+/// Machines that refuse something.
+#[test]
+fn machines_that_lack_something_are_named() {
+    let direct = ("OUTBOARD_SSH_DIRECT", "");
+    let through = ("OUTBOARD_SSH_DIRECT", "off");
+    for (machine, variable, wanted) in [
+        (
+            Machine { is_new: true, mounts: "mount -t tmpfs -o size=2m tmpfs $home", config: "" },
+            direct,
+            "No space left on device",
+        ),
+        (
+            Machine { is_new: true, mounts: "mount -t tmpfs -o noexec tmpfs $home", config: "" },
+            direct,
+            "may be mounted noexec",
+        ),
+        (
+            Machine { config: "AllowTcpForwarding no", ..Machine::default() },
+            through,
+            "AllowTcpForwarding",
+        ),
+        (
+            Machine { config: "ForceCommand echo hello", ..Machine::default() },
+            direct,
+            "without an answer",
+        ),
+    ] {
+        let sshd = sshd!(machine);
+        let mut run = sshd.command(&["run", "--server", "ssh://gpu1", "--", "true"]);
+        let said = failure(&run.envs([variable]).output().expect("it runs"));
+        assert!(said.contains(wanted), "{machine:?}: {said}");
+        sshd.expect_nothing_left();
+        let releases = sshd.home(".cache/outboard/releases");
+        let left = fs::read_dir(releases).map_or(0, |all| all.count());
+        assert!(left <= 1, "nothing half-copied");
+    }
+    // Where nothing may be forwarded, a server can still be reached.
+    let sshd =
+        sshd!(Machine { config: "AllowTcpForwarding no", ..Machine::default() }).with_release();
+    sshd.program("vector_add").through_list("ssh://gpu1").expect_success("without forwarding");
+    sshd.expect_nothing_left();
+}
