@@ -70,10 +70,11 @@ const CREDENTIALS: [Credential; 9] = [
 ];
 
 const TRANSPORT: &str = "transport";
+const RECONNECT: &str = "reconnect";
 
 /// The names of the settings that a server can have of its own.
 pub fn keys() -> impl Iterator<Item = &'static str> {
-    std::iter::once(TRANSPORT).chain(CREDENTIALS.iter().map(|(name, _)| *name))
+    [TRANSPORT, RECONNECT].into_iter().chain(CREDENTIALS.iter().map(|(name, _)| *name))
 }
 
 /// Whether a setting is about who server and client are.
@@ -134,6 +135,12 @@ fn apply(text: &str, address: &Endpoint, config: &mut Config) -> Result<(), Stri
                 (TRANSPORT, other) => {
                     return Err(format!("`{TRANSPORT}` is `{other}`; it can be auto, tcp or shm"));
                 }
+                (RECONNECT, text) => {
+                    let seconds = text.parse().map_err(|_| {
+                        format!("`{RECONNECT}` is `{text}`; it is a number of seconds")
+                    })?;
+                    config.reconnect_for(seconds);
+                }
                 (other, _) => return Err(format!("there is no setting `{other}` of a server")),
             }
         }
@@ -167,6 +174,8 @@ mod tests {
         let leased = of(leased, "gpu1").unwrap().security;
         assert_eq!((leased.lease, leased.lease_key), (Some("/l".into()), Some("/k".into())));
         assert_eq!((leased.pool_name.as_deref(), leased.token), (Some("a"), None));
+        let rash = of(r#"{"gpu1": {"reconnect": "0"}}"#, "gpu1").unwrap();
+        assert!(rash.reconnect.is_zero() && rash.security.of_server.is_none());
         let third = of(text, "unix:/s").unwrap().security;
         assert_eq!(third.fingerprint.as_deref(), Some("sha256:1"));
         assert_eq!(
@@ -190,6 +199,7 @@ mod tests {
             (r#"{"gpu1": {"tls": 1}}"#, "`tls` of `gpu1` is no text"),
             (r#"{"gpu1": {"tls": "maybe"}}"#, "auto, on or off"),
             (r#"{"gpu1": {"transport": "udp"}}"#, "auto, tcp or shm"),
+            (r#"{"gpu1": {"reconnect": "-1"}}"#, "a number of seconds"),
         ] {
             let told = of(text, "gpu1").expect_err(text);
             assert!(told.contains(mistake), "{text}: {told}");

@@ -6,7 +6,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use outboard_e2e::sshd::{Machine, Sshd};
-use outboard_e2e::{Driver, is_alive, processes_below, within};
+use outboard_e2e::{Driver, Running, is_alive, processes_below, within};
 use outboard_test_support::skip;
 
 /// An sshd, or the test is skipped.
@@ -141,31 +141,43 @@ fn a_machine_in_another_network_is_reached() {
     sshd.expect_nothing_left();
 }
 
+/// A program that goes on until its server is gone, and then ends with 3.
+fn endless(sshd: &Sshd, direct: &str) -> Running {
+    let program = sshd.program("endless").arg("1").env("OUTBOARD_RECONNECT", "1");
+    let mut running = program.env("OUTBOARD_SSH_DIRECT", direct).start_through_list("ssh://gpu1");
+    running.wait_for_line("running");
+    running
+}
+
 #[test]
-fn nothing_is_left_however_it_ends() {
+fn a_killed_run_leaves_nothing() {
     let sshd = sshd!(Machine::default()).with_release();
-    let start = |direct: &str| {
-        let program = sshd.program("endless").arg("1").env("OUTBOARD_SSH_DIRECT", direct);
-        let mut running = program.start_through_list("ssh://gpu1");
-        running.wait_for_line("running");
-        running
-    };
-    // `outboard run` is killed, and its program is told.
-    let mut running = start("");
+    let mut running = endless(&sshd, "");
     let program = processes_below(running.id());
     running.kill();
+    // Its program is told.
     assert!(within(TOLD, || !program.iter().any(|process| is_alive(*process))), "{program:?}");
     sshd.expect_nothing_left();
-    // The connection breaks: what goes straight ends as well.
+}
+
+/// What goes straight ends as well.
+#[test]
+fn a_lost_connection_ends_the_server_and_its_program_is_told() {
+    let sshd = sshd!(Machine::default()).with_release();
     for direct in ["off", ""] {
-        let running = start(direct);
+        let running = endless(&sshd, direct);
         sshd.cut();
         let outcome = running.finish();
         assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
+        assert!(outcome.taken < TOLD, "{outcome:?}");
         sshd.expect_nothing_left();
     }
-    // The server is killed.
-    let running = start("");
+}
+
+#[test]
+fn a_killed_server_leaves_nothing() {
+    let sshd = sshd!(Machine::default()).with_release();
+    let running = endless(&sshd, "off");
     sshd.kill_servers();
     let outcome = running.finish();
     assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
@@ -183,8 +195,8 @@ fn what_cannot_be_is_said() {
     };
     let said = run("ssh://wrong", &[]);
     assert!(said.contains("IDENTIFICATION HAS CHANGED") && said.contains("OB0112"), "{said}");
-    let said = run("ssh://gpu1,ssh://nobody@gpu2", &[]);
-    assert!(said.contains("Permission denied") && said.contains("ssh://nobody@gpu2"), "{said}");
+    let said = run("ssh://gpu1,ssh://stranger@gpu2", &[]);
+    assert!(said.contains("Permission denied") && said.contains("ssh://stranger@gpu2"), "{said}");
     let said = run("ssh://gpu1", &[("PATH", "/nowhere")]);
     assert!(said.contains("`ssh` cannot be started"), "{said}");
     let said = run("ssh://gpu1", &[("OUTBOARD_SSH_DIRECT", "perhaps")]);

@@ -34,6 +34,10 @@ const DRIVER: &str = "OUTBOARD_SSH_DRIVER";
 /// Whether they may be reached without ssh.
 const DIRECT: &str = "OUTBOARD_SSH_DIRECT";
 
+/// For how many seconds a connection without ssh is made again. The server ends with ssh's, whose
+/// loss is noticed later; ssh's own is never made again.
+const RECONNECT: &str = "20";
+
 /// Servers for this process and what it starts.
 pub(crate) struct Servers {
     started: Vec<Server>,
@@ -44,6 +48,8 @@ pub(crate) struct Servers {
 struct Server {
     /// How programs know it, and where they find it.
     invitation: Arc<Invitation>,
+    /// Whether programs connect to it without ssh.
+    is_direct: bool,
     /// The shell there: the server ends with its standard input.
     _shell: Child,
 }
@@ -122,8 +128,8 @@ impl Wanted {
 
 fn start(connection: &Connection, release: &Release, wanted: &Wanted) -> Result<Server, Failure> {
     let (shell, told) = dialogue::start(connection, release, &wanted.driver, wanted.direct)?;
-    let server = way::choose(connection, &told, wanted.direct)?;
-    Ok(Server { invitation: Arc::new(Invitation { server, ..told }), _shell: shell })
+    let (server, is_direct) = way::choose(connection, &told, wanted.direct)?;
+    Ok(Server { invitation: Arc::new(Invitation { server, ..told }), is_direct, _shell: shell })
 }
 
 impl Servers {
@@ -140,15 +146,20 @@ impl Servers {
             })?
         };
         for (place, server) in self.started.iter().enumerate() {
-            let Invitation { server, fingerprint, token } = &*server.invitation;
+            let Server { invitation, is_direct, .. } = server;
+            let Invitation { server, fingerprint, token } = &**invitation;
             let file = self.lifeline.folder().join(format!("{place}.token"));
             files::write_secret(&file, token.as_bytes())
                 .into_diagnostic()
                 .wrap_err("cannot keep the token of a server")?;
-            let settings = json!({
+            let mut settings = json!({
                 "tls-fingerprint": fingerprint.to_string(),
                 "token-file": file.display().to_string(),
             });
+            let reconnect = if *is_direct { RECONNECT } else { "0" };
+            if !*is_direct || std::env::var_os("OUTBOARD_RECONNECT").is_none() {
+                settings["reconnect"] = reconnect.into();
+            }
             all.insert(server.to_string(), settings);
         }
         Ok(Value::Object(all).to_string())

@@ -18,19 +18,19 @@ const PROOF: Duration = Duration::from_secs(2);
 /// The same through ssh.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where this machine's programs reach the server.
+/// Where this machine's programs reach the server, and whether ssh is not on that way.
 pub(super) fn choose(
     connection: &Connection,
     told: &Invitation,
     direct: bool,
-) -> Result<Endpoint, Failure> {
+) -> Result<(Endpoint, bool), Failure> {
     if direct && leads_to(told, &told.server, SOON, PROOF) {
-        return Ok(told.server.clone());
+        return Ok((told.server.clone(), true));
     }
     let at: SocketAddr = connection.forward(&told.server.to_string())?;
     let through = address(&at.to_string());
     match through {
-        Some(through) if leads_to(told, &through, PATIENCE, PATIENCE) => Ok(through),
+        Some(through) if leads_to(told, &through, PATIENCE, PATIENCE) => Ok((through, false)),
         _ => {
             let there = &connection.destination;
             let message = format!(

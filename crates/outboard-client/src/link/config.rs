@@ -79,6 +79,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Has the link be taken up again for so many seconds.
+    pub(crate) fn reconnect_for(&mut self, seconds: u64) {
+        self.reconnect = Duration::from_secs(seconds).min(RECONNECT);
+    }
+
     /// The defaults, changed by the environment. Values that make no sense are ignored: this runs
     /// inside someone else's program, which must not fail for them.
     pub fn from_env() -> Config {
@@ -91,8 +96,9 @@ impl Config {
         config.security = Security::from_env();
         let reconnect =
             std::env::var("OUTBOARD_RECONNECT").ok().and_then(|text| text.trim().parse().ok());
-        config.reconnect = reconnect
-            .map_or(config.reconnect, |seconds| Duration::from_secs(seconds).min(RECONNECT));
+        if let Some(seconds) = reconnect {
+            config.reconnect_for(seconds);
+        }
         config.talks = std::env::var_os("OUTBOARD_LOG").is_some();
         outboard_transport::tcp::keepalive_from_env();
         config.transport = match std::env::var("OUTBOARD_TRANSPORT").as_deref().map(str::trim) {
