@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::probe::{self, Offer};
-use crate::{credentials, install, output};
+use crate::{credentials, install, output, started};
 
 /// The oldest version of the specification that has all that is used: names of devices that begin
 /// with a digit.
@@ -121,6 +121,7 @@ pub(crate) fn cdi(args: Args) -> Result<()> {
     let Action::Generate(args) = args.action;
     args.credentials.set();
     let server = probe::server(args.server.clone())?;
+    started::refuse(std::slice::from_ref(&server))?;
     let specification = specification(&args, server)?;
     let text = serde_json::to_string_pretty(&specification).into_diagnostic()? + "\n";
     match &args.output {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use miette::Result;
-use outboard_client::own_settings::{self, SAY_LOST};
+use outboard_client::own_settings::SAY_LOST;
 use outboard_client::target::{Target, Targets, VARIABLE};
 
 use crate::failure::Failure;
@@ -19,10 +19,10 @@ const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
 #[group(skip)]
 pub(crate) struct Args {
     /// The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],…, local[/INDEX] for
-    /// this machine's own, or ssh://[USER@]HOST[:PORT][/INDEX] to start a server there; without an index all devices of a server. Ranges stand for several,
-    /// gpu[1-4]/0-3; @FILE reads the list from a file. With :by-rank behind the list, each rank of
-    /// an MPI program uses one device of it. Without this flag OUTBOARD_SERVER, or the
-    /// configuration, or this machine.
+    /// this machine's own, or ssh://[USER@]HOST[:PORT][/INDEX] to start a server there; without an
+    /// index all devices of a server. Ranges stand for several, gpu[1-4]/0-3; @FILE reads the list
+    /// from a file. With :by-rank behind the list, each rank of an MPI program uses one device of
+    /// it. Without this flag OUTBOARD_SERVER, or the configuration, or this machine.
     #[arg(long, conflicts_with = "local_cpu")]
     server: Option<Targets>,
     #[command(flatten)]
@@ -114,12 +114,10 @@ impl Args {
         let (servers, started) = start(probe::servers(self.server)?)?;
         variables.insert(VARIABLE, Some(servers.to_string().into()));
         // Of several servers, others go on; and of ranks, no other program tells.
-        if servers.servers().len() > 1 || servers.by_rank().is_some() || started.ssh.is_some() {
+        if servers.servers().len() > 1 || servers.by_rank().is_some() {
             variables.insert(SAY_LOST, Some("1".into()));
         }
-        if let Some(servers) = &started.ssh {
-            variables.insert(own_settings::VARIABLE, Some(servers.known()?.into()));
-        }
+        variables.extend(set(started.variables()?));
         if self.no_wait {
             variables.insert(QUEUE, Some("0".into()));
         }

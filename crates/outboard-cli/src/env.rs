@@ -38,7 +38,7 @@ type Variables = BTreeMap<OsString, Option<OsString>>;
 /// `given` is the environment that this process was started with.
 pub(crate) fn env(args: Args, given: &BTreeMap<OsString, OsString>) -> Result<()> {
     let chosen = args.chosen.choose(|targets| {
-        started::refuse(&targets)?;
+        started::refuse(targets.servers())?;
         Ok((targets, Started::default()))
     })?;
     if let (Some(context), Some(servers)) = (config::context(), &chosen.servers) {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use miette::{IntoDiagnostic, Result, WrapErr};
-use outboard_client::target::Targets;
+use outboard_client::target::{Target, Targets};
 use outboard_transport::Endpoint;
 use outboard_wire::Code;
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -57,8 +57,8 @@ pub(crate) fn serve(targets: Targets) -> Result<(Targets, Option<Server>)> {
 
 /// Fails if this machine's own devices are among the targets: there is no process whose end would
 /// be the server's.
-pub(crate) fn refuse(targets: &Targets) -> Result<(), Failure> {
-    if !targets.has_local() {
+pub(crate) fn refuse(servers: &[Target]) -> Result<(), Failure> {
+    if servers.iter().all(|server| server.address != Endpoint::Local) {
         return Ok(());
     }
     let message = "`local` is offered by a server that ends with `outboard run`, so there is nothing to print for others";

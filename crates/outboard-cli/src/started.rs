@@ -1,7 +1,11 @@
 //! Servers that a command starts for its programs or itself: `local`, and those behind `ssh://`.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
 use miette::Result;
-use outboard_client::target::Targets;
+use outboard_client::own_settings;
+use outboard_client::target::{Target, Targets};
 
 use crate::failure::Failure;
 use crate::{local, ssh};
@@ -23,7 +27,15 @@ pub(crate) fn start(targets: Targets) -> Result<(Targets, Started)> {
 }
 
 /// Fails if one would have to be started: there is no process whose end would be its end.
-pub(crate) fn refuse(targets: &Targets) -> Result<(), Failure> {
-    local::refuse(targets)?;
-    ssh::refuse(targets)
+pub(crate) fn refuse(servers: &[Target]) -> Result<(), Failure> {
+    local::refuse(servers)?;
+    ssh::refuse(servers)
+}
+
+impl Started {
+    /// The variables by which programs know the servers, beside the list of them.
+    pub(crate) fn variables(&self) -> Result<BTreeMap<&'static str, OsString>> {
+        let known = self.ssh.as_ref().map(ssh::Servers::known).transpose()?;
+        Ok(known.map(|known| (own_settings::VARIABLE, known.into())).into_iter().collect())
+    }
 }

@@ -52,14 +52,12 @@ fn host_and_port(text: &str) -> Result<(&str, Option<&str>), AddressError> {
             };
             match after.strip_prefix(':') {
                 None if after.is_empty() => Ok((host, None)),
-                None => return Err(AddressError::Brackets(text.to_owned())),
+                None => Err(AddressError::Brackets(text.to_owned())),
                 port => Ok((host, port)),
             }
         }
         None => match text.split_once(':') {
-            Some((_, port)) if port.contains(':') => {
-                return Err(AddressError::Brackets(text.to_owned()));
-            }
+            Some((_, port)) if port.contains(':') => Err(AddressError::Brackets(text.to_owned())),
             Some((host, port)) => Ok((host, Some(port))),
             None => Ok((text, None)),
         },

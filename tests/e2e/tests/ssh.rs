@@ -1,12 +1,15 @@
 //! Servers that `outboard run` starts on machines which ssh leads to: by Debian's sshd, which a user
 //! runs in namespaces.
 
+// The figure that it measures is what it is for.
+#![allow(clippy::print_stdout)]
+
 use std::fs;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use outboard_e2e::sshd::{Machine, Sshd};
-use outboard_e2e::{Driver, Running, is_alive, processes_below, within};
+use outboard_e2e::{Driver, Lines, Running, is_alive, processes_below, programs, within};
 use outboard_test_support::skip;
 
 /// An sshd, or the test is skipped.
@@ -58,8 +61,16 @@ fn the_release_is_copied_once_and_again_if_it_is_damaged() {
     let releases = sshd.home(".cache/outboard/releases");
     let all = || fs::read_dir(&releases).expect("it is there").flatten().collect::<Vec<_>>();
     assert_eq!(all().len(), 1, "nothing half-copied");
+    let newest = all()[0].path();
+    // Of old ones, those that were used last stay.
+    for old in 0..6 {
+        let old = releases.join(format!("0.0.{old}-old"));
+        fs::create_dir(&old).expect("it is new");
+        let touched = Command::new("touch").args(["-d", "3 days ago"]).arg(&old).status();
+        assert!(touched.expect("there is touch").success());
+    }
     // One byte of it, and as many as before.
-    let outboard = all()[0].path().join("bin/outboard");
+    let outboard = newest.join("bin/outboard");
     let mut bytes = fs::read(&outboard).expect("it can be read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -68,17 +79,16 @@ fn the_release_is_copied_once_and_again_if_it_is_damaged() {
     assert!(text(&third).contains("Outboard CPU") && copied(&third), "{third:?}");
     bytes[middle] ^= 1;
     assert!(fs::read(&outboard).expect("it is there") == bytes);
-    // Of old ones, those that were used last stay.
-    for old in 0..6 {
-        let old = releases.join(format!("0.0.{old}-old"));
-        fs::create_dir(&old).expect("it is new");
-        let touched =
-            std::process::Command::new("touch").args(["-d", "3 days ago"]).arg(&old).status();
-        assert!(touched.expect("there is touch").success());
-    }
-    fs::remove_file(outboard).expect("it is there");
-    assert!(copied(&list()));
     assert_eq!(all().len(), 4, "{:?}", all());
+    sshd.expect_nothing_left();
+}
+
+#[test]
+fn the_way_is_measured() {
+    let sshd = sshd!(Machine::default()).with_release();
+    let said = sshd.command(&["doctor", "--server", "ssh://gpu1"]).output().expect("it runs");
+    let said = text(&said);
+    assert!(said.contains("client of ssh://gpu1") && said.contains("ok    session"), "{said}");
     sshd.expect_nothing_left();
 }
 
@@ -110,7 +120,6 @@ fn bytes_go_straight_or_through_ssh() {
     let sshd = sshd!(Machine::default()).with_release();
     for (list, direct, through_ssh) in [
         ("ssh://gpu1", "", false),
-        ("ssh://gpu1", "off", true),
         ("ssh://inner", "off", true),
         ("ssh://gpu1/0,ssh://gpu2/0", "off", true),
     ] {
@@ -132,8 +141,7 @@ fn bytes_go_straight_or_through_ssh() {
 #[test]
 fn a_machine_in_another_network_is_reached() {
     let sshd = sshd!(Machine::default()).with_release();
-    if !std::process::Command::new("ip").arg("-V").output().is_ok_and(|said| said.status.success())
-    {
+    if !Command::new("ip").arg("-V").output().is_ok_and(|said| said.status.success()) {
         skip!("there is no `ip`, which starts a network of its own");
     }
     let outcome = sshd.program("servers").arg("1").through_list("ssh://apart");
@@ -174,13 +182,25 @@ fn a_lost_connection_ends_the_server_and_its_program_is_told() {
     }
 }
 
+/// And who waits for the program learns why.
 #[test]
 fn a_killed_server_leaves_nothing() {
     let sshd = sshd!(Machine::default()).with_release();
-    let running = endless(&sshd, "off");
+    let line =
+        format!("{} 1; status=$?; sleep 1; exit $status", programs().join("endless").display());
+    let mut running = sshd
+        .command(&["run", "--server", "ssh://gpu1", "--", "sh", "-c", &line])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("outboard starts");
+    let said = Lines::of(running.stdout.take());
+    said.find("running");
     sshd.kill_servers();
-    let outcome = running.finish();
-    assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
+    let ended = running.wait_with_output().expect("it ends");
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{told}");
+    assert!(told.contains("the server at ssh://gpu1 has ended (status 137)"), "{told}");
     sshd.expect_nothing_left();
 }
 

@@ -12,6 +12,7 @@ use outboard_transport::{Endpoint, Transport, host};
 use outboard_wire::Code;
 
 use super::finding::{Finding, Report};
+use super::link::Variables;
 use super::{LIMIT, child, link, machine, program};
 use crate::at_once::at_once;
 use crate::probe::{self, Offer};
@@ -19,7 +20,7 @@ use crate::{config, environment, install, started};
 
 pub(super) fn check(given: Option<Targets>) -> Result<Report> {
     let targets = probe::servers(given)?;
-    let (reached, _started) = started::start(targets.clone())?;
+    let (reached, started) = started::start(targets.clone())?;
     let mut findings = vec![command()];
     findings.extend(context(&targets));
     let libraries = installation(&mut findings);
@@ -28,6 +29,7 @@ pub(super) fn check(given: Option<Targets>) -> Result<Report> {
         findings.extend(python(folder));
     }
     findings.extend(machine::client_limits());
+    let known = started.variables()?;
     let several = targets.servers().len() > 1;
     let asked = at_once(reached.servers(), ask);
     for ((target, named), (mut found, is_there)) in
@@ -35,7 +37,7 @@ pub(super) fn check(given: Option<Targets>) -> Result<Report> {
     {
         // In turn: they would share what is measured.
         if let Some(folder) = libraries.as_deref().filter(|_| is_there) {
-            found.extend(measure(target, folder, several));
+            found.extend(measure(target, folder, &known, several));
         }
         let found = found.into_iter();
         findings.extend(found.map(|finding| if several { finding.of(named) } else { finding }));
@@ -52,12 +54,17 @@ fn ask(target: &Target) -> (Vec<Finding>, bool) {
 }
 
 /// What the way to a server that answers costs.
-fn measure(target: &Target, libraries: &Path, one_of_several: bool) -> Vec<Finding> {
+fn measure(
+    target: &Target,
+    libraries: &Path,
+    known: &Variables,
+    one_of_several: bool,
+) -> Vec<Finding> {
     let network = match &target.address {
         Endpoint::Tcp(address) => link::connection(&address.host, address.port),
         Endpoint::Unix(_) | Endpoint::Local | Endpoint::Ssh(_) => None,
     };
-    link::check(target, libraries, network, one_of_several)
+    link::check(target, libraries, known, network, one_of_several)
 }
 
 /// How a program would run on this machine.

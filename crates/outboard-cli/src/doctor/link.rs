@@ -1,5 +1,7 @@
 //! The way to a server: what it costs, and what to expect of it.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -49,10 +51,14 @@ fn stop(problem: &str) -> ! {
     std::process::exit(1)
 }
 
+/// What a program is told beside the list of its servers.
+pub(super) type Variables = BTreeMap<&'static str, OsString>;
+
 /// Opens a session as a program does and measures in it.
 pub(super) fn check(
     server: &Target,
     libraries: &Path,
+    known: &Variables,
     network: Option<f64>,
     one_of_several: bool,
 ) -> Vec<Finding> {
@@ -60,6 +66,7 @@ pub(super) fn check(
     let mut trial = child::this_program("doctor-trial");
     trial.arg("link").envs(environment::variables(|name| std::env::var_os(name), libraries, None));
     trial
+        .envs(known)
         .env(VARIABLE, server.to_string())
         .env("OUTBOARD_PROFILE", &profile)
         .env("OUTBOARD_LOG", "1");

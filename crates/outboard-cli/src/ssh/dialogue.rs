@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_client::invitation::Invitation;
 use outboard_wire::Code;
@@ -16,8 +18,24 @@ pub(crate) const MARK: &str = "outboard-ssh: ";
 /// What the shell does.
 const SCRIPT: &str = include_str!("script.sh");
 
+/// How many lines of a shell's greeting are passed over.
+const GREETINGS: usize = 10_000;
 /// The longest line, and the most of what a server says when it does not start.
 const LONGEST: u64 = 64 << 10;
+
+/// The process that keeps a server, which ends with it.
+pub(super) struct Shell {
+    /// Its standard input is the server's.
+    _ssh: Child,
+    /// Whether nobody wants the server any more.
+    is_over: Arc<AtomicBool>,
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+}
 
 /// Starts a server there; the process that keeps it, and how it is known.
 pub(super) fn start(
@@ -25,7 +43,7 @@ pub(super) fn start(
     release: &Release,
     driver: &str,
     direct: bool,
-) -> Result<(Child, Invitation), Failure> {
+) -> Result<(Shell, Invitation), Failure> {
     let there = &connection.destination;
     let mut shell = connection.shell()?;
     let listen = if direct { "auto" } else { "127.0.0.1" };
@@ -41,10 +59,12 @@ pub(super) fn start(
     // If it cannot be written, the shell has ended, and what it has said says why.
     let _ = say(&mut shell, |input| input.write_all((variables + SCRIPT).as_bytes()));
     let mut heard = BufReader::new(shell.stdout.take().ok_or_else(|| silent(there))?);
+    let mut is_sent = false;
     loop {
         let reply = next(&mut heard).ok_or_else(|| silent(there))?;
         match reply.split_once(' ').unwrap_or((&reply, "")) {
-            ("want", _) => {
+            ("want", _) if !is_sent => {
+                is_sent = true;
                 let megabytes = release.bytes().div_ceil(1_000_000);
                 eprintln!("outboard: copying this release to {there} ({megabytes} MB), once");
                 let _ = say(&mut shell, |mut input| release.send(&mut input));
@@ -54,9 +74,11 @@ pub(super) fn start(
                     let message = format!("the server at {there} says where it is in a way this program does not understand: {error}");
                     Failure::new(Code::ServerStart, message, HELP)
                 })?;
+                let shell = Shell { _ssh: shell, is_over: Arc::default() };
+                watch(there.clone(), heard, Arc::clone(&shell.is_over));
                 return Ok((shell, told));
             }
-            other => return Err(refusal(there, other, &mut heard)),
+            other => return Err(refusal(there, other, &mut heard, "did not start")),
         }
     }
 }
@@ -73,9 +95,28 @@ fn say(
     input.flush()
 }
 
-/// The next line that is meant for this command; none if there is no more.
+/// Says when the server has ended, or the connection, before this process has.
+fn watch(there: String, mut heard: BufReader<ChildStdout>, is_over: Arc<AtomicBool>) {
+    // Without the thread nothing is said.
+    let _ = std::thread::Builder::new().name("ssh".to_owned()).spawn(move || {
+        let why = match next(&mut heard) {
+            Some(reply) => {
+                let reply = reply.split_once(' ').unwrap_or((&reply, ""));
+                refusal(&there, reply, &mut heard, "has ended").to_string()
+            }
+            None => {
+                format!("the connection to {there} has ended, and the server there ends with it")
+            }
+        };
+        if !is_over.load(Ordering::Acquire) {
+            eprintln!("outboard: {why}");
+        }
+    });
+}
+
+/// The next line that is meant for this command; none if there is no more, or nothing but others.
 fn next(heard: &mut BufReader<ChildStdout>) -> Option<String> {
-    loop {
+    for _ in 0..GREETINGS {
         let mut line = Vec::new();
         if heard.by_ref().take(LONGEST).read_until(b'\n', &mut line).ok()? == 0 {
             return None;
@@ -85,10 +126,16 @@ fn next(heard: &mut BufReader<ChildStdout>) -> Option<String> {
             return Some(reply.to_owned());
         }
     }
+    None
 }
 
-/// Why there is no server.
-fn refusal(there: &str, (what, more): (&str, &str), heard: &mut BufReader<ChildStdout>) -> Failure {
+/// Why there is no server, or none any more.
+fn refusal(
+    there: &str,
+    (what, more): (&str, &str),
+    heard: &mut BufReader<ChildStdout>,
+    what_has_happened: &str,
+) -> Failure {
     let (message, help) = match what {
         "machine" => (
             format!(
@@ -118,7 +165,7 @@ fn refusal(there: &str, (what, more): (&str, &str), heard: &mut BufReader<ChildS
                 ),
                 _ => (
                     format!(
-                        "the server at {there} did not start (status {more}); it said:\n{said}"
+                        "the server at {there} {what_has_happened} (status {more}); it said:\n{said}"
                     ),
                     HELP,
                 ),
@@ -165,7 +212,8 @@ mod tests {
             .unwrap();
         let mut heard = BufReader::new(shell.stdout.take().unwrap());
         let reply = next(&mut heard).unwrap();
-        let failure = refusal("ssh://old", reply.split_once(' ').unwrap(), &mut heard);
+        let failure =
+            refusal("ssh://old", reply.split_once(' ').unwrap(), &mut heard, "did not start");
         assert!(failure.to_string().contains("another kind (Linux "), "{failure}");
         assert!(next(&mut heard).is_none() && shell.wait().unwrap().success());
     }

@@ -9,14 +9,13 @@ mod janitor;
 mod release;
 mod way;
 
-use std::process::Child;
 use std::sync::Arc;
 
 use miette::{IntoDiagnostic, Result, WrapErr};
 use outboard_auth::files;
 use outboard_client::invitation::Invitation;
 use outboard_client::own_settings;
-use outboard_client::target::Targets;
+use outboard_client::target::{Target, Targets};
 use outboard_transport::Endpoint;
 use outboard_wire::Code;
 use serde_json::{Map, Value, json};
@@ -25,6 +24,7 @@ use crate::at_once::at_once;
 use crate::failure::Failure;
 use connection::Connection;
 pub(crate) use dialogue::MARK;
+use dialogue::Shell;
 use janitor::Lifeline;
 pub(crate) use janitor::{Args as JanitorArgs, clean_up};
 use release::Release;
@@ -50,8 +50,7 @@ struct Server {
     invitation: Arc<Invitation>,
     /// Whether programs connect to it without ssh.
     is_direct: bool,
-    /// The shell there: the server ends with its standard input.
-    _shell: Child,
+    _shell: Shell,
 }
 
 /// Starts a server on each machine among the targets that ssh leads to; these then have its
@@ -91,11 +90,9 @@ pub(crate) fn serve(mut targets: Targets) -> Result<(Targets, Option<Servers>)> 
 
 /// Fails if ssh is to lead to any of the targets: there is no process whose end would be the
 /// server's.
-pub(crate) fn refuse(targets: &Targets) -> Result<(), Failure> {
-    let is_ssh = |address: &Endpoint| matches!(address, Endpoint::Ssh(_));
-    let Some(target) = targets.servers().iter().find(|target| is_ssh(&target.address)) else {
-        return Ok(());
-    };
+pub(crate) fn refuse(servers: &[Target]) -> Result<(), Failure> {
+    let is_ssh = |target: &&Target| matches!(target.address, Endpoint::Ssh(_));
+    let Some(target) = servers.iter().find(is_ssh) else { return Ok(()) };
     let message = format!(
         "{} is a server that ends with `outboard run`, so there is nothing to print for others",
         target.address

@@ -24,7 +24,7 @@ take() {
             return 1
         }
     done
-    sync
+    (cd "$new" && sync $paths)
     is_whole "$new" || {
         rm -rf "$new"
         echo 'what has arrived is not what was sent' >&2
@@ -97,7 +97,7 @@ serve() {
         sweep
     fi
     XDG_RUNTIME_DIR=$run "$home/bin/outboard" --config none serve --over-ssh --driver "$driver" \
-        --listen "$listen:0" --socket none --admin none --records none --drain 5 \
+        --listen "$listen:0" --socket none --admin none --records none --drain 1 \
         --warm 1 --warm-devices none 2>"$run/log"
     status=$?
     said=$(tail -c 4000 "$run/log")

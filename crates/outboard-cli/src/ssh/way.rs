@@ -27,6 +27,18 @@ pub(super) fn choose(
     if direct && leads_to(told, &told.server, SOON, PROOF) {
         return Ok((told.server.clone(), true));
     }
+    // It is another machine's word.
+    let Endpoint::Tcp(_) = &told.server else {
+        let message = format!(
+            "the server at {} has no address that ssh could lead to",
+            connection.destination
+        );
+        return Err(Failure::new(
+            Code::ServerStart,
+            message,
+            "use the same release here and there",
+        ));
+    };
     let at: SocketAddr = connection.forward(&told.server.to_string())?;
     let through = address(&at.to_string());
     match through {
