@@ -1,5 +1,5 @@
-//! Servers that `outboard run` starts on machines which ssh leads to: by Debian's sshd, which a user
-//! runs in namespaces.
+//! Servers that `outboard run` starts on machines which ssh leads to: by Debian's sshd, which a
+//! user runs in namespaces.
 
 // The figure that it measures is what it is for.
 #![allow(clippy::print_stdout)]
