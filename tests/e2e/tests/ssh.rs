@@ -84,6 +84,21 @@ fn the_release_is_copied_once_and_again_if_it_is_damaged() {
 }
 
 #[test]
+fn runs_that_copy_the_release_at_once_do_not_disturb_each_other() {
+    let sshd = sshd!(Machine { is_new: true, ..Machine::default() });
+    let start = || {
+        let mut list = sshd.command(&["devices", "--server", "ssh://gpu1"]);
+        list.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
+    };
+    for run in [start(), start()] {
+        assert!(text(&run.wait_with_output().expect("it ends")).contains("Outboard CPU"));
+    }
+    let releases = fs::read_dir(sshd.home(".cache/outboard/releases")).expect("it is there");
+    assert_eq!(releases.count(), 1);
+    sshd.expect_nothing_left();
+}
+
+#[test]
 fn the_way_is_measured() {
     let sshd = sshd!(Machine::default()).with_release();
     let said = sshd.command(&["doctor", "--server", "ssh://gpu1"]).output().expect("it runs");

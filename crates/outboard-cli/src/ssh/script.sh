@@ -13,28 +13,30 @@ is_whole() {
     case $1 in "$cache"/*) printf '%s\n' "$now" >"$1/$checked" ;; esac
 }
 
-# The release's folder is there whole or not at all: it is filled under another name.
+# Files are complete and right when they get their names, one by one: runs that do this at once put
+# the same files there, and servers that run keep theirs.
 take() {
     mkdir -p "$cache" && new=$(mktemp -d "$cache/new.XXXXXX") || return 1
     say want
+    fill
+    filled=$?
+    rm -rf "$new"
+    return $filled
+}
+
+fill() {
     for part in $parts; do
         size=${part%%:*} path=${part#*:}
-        mkdir -p "$new/${path%/*}" && head -c "$size" >"$new/$path" && chmod 755 "$new/$path" || {
-            rm -rf "$new"
-            return 1
-        }
+        mkdir -p "$new/${path%/*}" "$home/${path%/*}" && head -c "$size" >"$new/$path" || return 1
+        chmod 755 "$new/$path" || return 1
     done
     (cd "$new" && sync $paths)
     is_whole "$new" || {
-        rm -rf "$new"
         echo 'what has arrived is not what was sent' >&2
         return 1
     }
-    # One that is not whole makes place; it may be in use.
-    if [ -e "$home" ]; then mv "$home" "$new.old" && rm -rf "$new.old"; fi
-    mv "$new" "$home" || return 1
-    # Another run was faster.
-    rm -rf "$home/${new##*/}"
+    for path in $paths; do mv -f "$new/$path" "$home/$path" || return 1; done
+    is_whole "$home"
 }
 
 # Keeps the releases that were used last, and those of the last day.
