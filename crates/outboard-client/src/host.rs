@@ -20,7 +20,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::pager::PAGE;
+use crate::pager::page_bytes;
 
 /// Page-locked memory, and where it comes from.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl HostMemory {
     /// Allocates zeroed pages, `bytes` of them at least.
     pub(crate) fn alloc(&self, bytes: usize) -> Result<*mut u8> {
         let pages = (bytes as u64)
-            .checked_next_multiple_of(PAGE)
+            .checked_next_multiple_of(page_bytes())
             .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let mut state = self.state();
         self.reserve(&mut state, &self.arena);
@@ -181,7 +181,7 @@ impl HostMemory {
     /// returns where in it they are, too.
     pub(crate) fn alloc_shared(&self, bytes: usize, memory: &Memory) -> Result<(*mut u8, u64)> {
         let pages = (bytes as u64)
-            .checked_next_multiple_of(PAGE)
+            .checked_next_multiple_of(page_bytes())
             .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let mut state = self.state();
         self.reserve(&mut state, &self.shared);
@@ -246,7 +246,7 @@ impl HostMemory {
         let mut state = self.state();
         let pinned =
             state.pinned.remove(&HostPtr::of(address)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let (at, pages) = (address as u64, pinned.bytes.next_multiple_of(PAGE));
+        let (at, pages) = (address as u64, pinned.bytes.next_multiple_of(page_bytes()));
         let offset = at - self.shared.0.load(Ordering::Relaxed);
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: nobody uses the memory any more; its addresses stay ours.
@@ -274,7 +274,7 @@ impl HostMemory {
         let mut state = self.state();
         let pinned =
             state.pinned.remove(&HostPtr::of(memory)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let (address, pages) = (memory as u64, pinned.bytes.next_multiple_of(PAGE));
+        let (address, pages) = (memory as u64, pinned.bytes.next_multiple_of(page_bytes()));
         if address.wrapping_sub(self.arena.0.load(Ordering::Relaxed))
             >= self.arena.1.load(Ordering::Relaxed)
         {
@@ -365,7 +365,7 @@ fn populate(memory: &Memory, offset: u64, bytes: u64) -> core::result::Result<()
 impl HostMemoryState {
     /// Takes free addresses: the lowest, so that what is used of the shared file stays together.
     fn take(&mut self, bytes: u64) -> Option<u64> {
-        let align = if bytes >= LARGE_PAGE { LARGE_PAGE } else { PAGE };
+        let align = if bytes >= LARGE_PAGE { LARGE_PAGE } else { page_bytes() };
         self.free.take_lowest(bytes, align)
     }
 }

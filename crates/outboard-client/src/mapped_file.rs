@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, fstat, major, minor, open, stat};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
-use crate::pager::PAGE;
+use crate::pager::page_bytes;
 
 /// A file of which some memory is.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl MappedFile {
     /// and can still be opened.
     pub(crate) fn at(bytes: Range<u64>) -> Option<MappedFile> {
         let mapping = find(BufReader::new(File::open("/proc/self/maps").ok()?), &bytes)?;
-        let first = bytes.start - bytes.start % PAGE;
+        let first = bytes.start - bytes.start % page_bytes();
         let offset = mapping.offset + (first - mapping.range.start);
         let file = mapping.names().find_map(|name| mapping.open(&name))?;
         let size = fstat(&file).ok()?.st_size as u64;

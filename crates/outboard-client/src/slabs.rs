@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use outboard_front::backend::{ContextId, DevicePtr, UnifiedPtr};
 
-use crate::pager::PAGE;
+use crate::pager::page_bytes;
 
 /// Bytes of device memory that small allocations share.
 pub(crate) const SLAB: u64 = 2 << 20;
@@ -55,20 +55,20 @@ impl Slabs {
         shared: bool,
     ) {
         let bytes = range.end.since(range.start);
-        let taken = shared.then(|| vec![false; (bytes / PAGE) as usize]);
+        let taken = shared.then(|| vec![false; (bytes / page_bytes()) as usize]);
         self.blocks.insert(range.start, Block { ctx, device, bytes, taken });
     }
 
     /// Takes room for a small allocation.
     pub(crate) fn take(&mut self, ctx: ContextId, bytes: u64) -> Option<UnifiedPtr> {
-        let pages = bytes.div_ceil(PAGE) as usize;
+        let pages = bytes.div_ceil(page_bytes()) as usize;
         for (base, block) in self.blocks.iter_mut().filter(|(_, block)| block.ctx == ctx) {
             let Some(taken) = &mut block.taken else { continue };
             let found = (0..taken.len().saturating_sub(pages - 1))
                 .find(|at| !taken[*at..at + pages].contains(&true));
             if let Some(at) = found {
                 taken[at..at + pages].fill(true);
-                let address = base.offset(at as u64 * PAGE);
+                let address = base.offset(at as u64 * page_bytes());
                 self.small.insert(address, pages);
                 return Some(address);
             }
@@ -81,10 +81,10 @@ impl Slabs {
         let (&base, block) = self.blocks.range_mut(..=address).next_back()?;
         if let Some(taken) = &mut block.taken {
             let pages = self.small.remove(&address)?;
-            let first = (address.since(base) / PAGE) as usize;
+            let first = (address.since(base) / page_bytes()) as usize;
             taken[first..first + pages].fill(false);
             if taken.contains(&true) {
-                return Some(Freed::Part(address.range(pages as u64 * PAGE)));
+                return Some(Freed::Part(address.range(pages as u64 * page_bytes())));
             }
         } else if base != address {
             return None;

@@ -11,10 +11,9 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
 use outboard_ranges::RangeMap;
 use outboard_simt::Engine;
+use outboard_transport::page::page_bytes;
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap_anonymous, msync, munmap};
-
-const PAGE: u64 = 4096;
 
 /// Host memory that kernels may use.
 #[derive(Default)]
@@ -35,7 +34,7 @@ impl HostMemory {
         bytes: usize,
     ) -> Result<*mut u8> {
         let mapped = (bytes as u64)
-            .checked_next_multiple_of(PAGE)
+            .checked_next_multiple_of(page_bytes())
             .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh anonymous mapping where the kernel likes touches nothing that exists.
@@ -59,7 +58,7 @@ impl HostMemory {
         if self.0.lock().overlaps(address, bytes) {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
-        let first = address & !(PAGE - 1);
+        let first = address & !(page_bytes() - 1);
         // SAFETY: an asynchronous flush changes nothing; it fails when pages of the range are not
         // mapped, which is what is asked.
         unsafe { msync(first as *mut c_void, (end - first) as usize, MsyncFlags::ASYNC) }

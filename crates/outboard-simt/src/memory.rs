@@ -40,7 +40,11 @@ const GRANULE: u64 = 1 << GRANULE_SHIFT;
 const ALIGN: u64 = 512;
 /// Freed ranges from this size on give their pages back to the system.
 const RELEASE_THRESHOLD: u64 = 64 << 10;
-const PAGE: u64 = 4096;
+
+/// Bytes of a page of this system.
+fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
 
 /// No free memory, or no free address range, of the size asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -279,7 +283,8 @@ impl Memory {
         if bytes < RELEASE_THRESHOLD {
             return;
         }
-        let (start, end) = (addr.next_multiple_of(PAGE), (addr + bytes) & !(PAGE - 1));
+        let (start, end) =
+            (addr.next_multiple_of(page_bytes()), (addr + bytes) & !(page_bytes() - 1));
         if start < end
             && let Some(file) =
                 self.file.as_ref().filter(|_| addr - self.base < self.arena.device_span)

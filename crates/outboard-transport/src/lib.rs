@@ -16,6 +16,7 @@ mod descriptor;
 pub mod host;
 pub mod lane;
 mod memory;
+pub mod page;
 pub mod passing;
 pub mod pipe;
 mod random;

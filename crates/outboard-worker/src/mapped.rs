@@ -19,6 +19,7 @@ use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
 use outboard_ranges::RangeMap;
 use outboard_transport::Memory;
+use outboard_transport::page::page_bytes;
 use outboard_transport::reserved::Reserved;
 use outboard_wire::{ContextId, UnifiedPtr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
@@ -27,7 +28,6 @@ use super::bounds::Kind;
 use super::budget::Pinned;
 use files::Origin;
 
-const PAGE: u64 = 4096;
 const WORD: usize = 4;
 /// `CU_MEMHOSTREGISTER_PORTABLE` and `_DEVICEMAP`.
 const FLAGS: u32 = 3;
@@ -79,9 +79,9 @@ pub(crate) struct Unused {
 fn pages(address: u64, bytes: u64) -> Result<Range<u64>, CUresult> {
     let end = address
         .checked_add(bytes)
-        .and_then(|end| end.checked_next_multiple_of(PAGE))
+        .and_then(|end| end.checked_next_multiple_of(page_bytes()))
         .ok_or(INVALID)?;
-    let start = address & !(PAGE - 1);
+    let start = address & !(page_bytes() - 1);
     if bytes == 0 || start == 0 { Err(INVALID) } else { Ok(start..end) }
 }
 
@@ -131,7 +131,7 @@ impl Mapped {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= memory.pinned_bytes());
         // Beyond its end, the file has no pages; a part of a page of its own would be two memories
         // at once.
-        let whole = range == (address..address + bytes) && offset.is_multiple_of(PAGE);
+        let whole = range == (address..address + bytes) && offset.is_multiple_of(page_bytes());
         if !inside || !whole || self.missing(&range) != std::slice::from_ref(&range) {
             return Err(INVALID);
         }

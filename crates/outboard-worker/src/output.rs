@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use outboard_transport::page::page_bytes;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -63,8 +64,6 @@ impl Printed {
     }
 }
 
-const PAGE: u64 = 4096;
-
 unsafe extern "C" {
     /// C's standard output.
     static stdout: *mut libc::FILE;
@@ -118,13 +117,13 @@ impl Output {
 impl Page {
     /// The page of the byte at `at`. The file is made long enough.
     fn of(file: &std::fs::File, at: u64) -> io::Result<Page> {
-        let start = at / PAGE * PAGE;
-        rustix::fs::fallocate(file, FallocateFlags::empty(), start, PAGE)?;
+        let start = at / page_bytes() * page_bytes();
+        rustix::fs::fallocate(file, FallocateFlags::empty(), start, page_bytes())?;
         // SAFETY: a new mapping, wherever there is room; the file never gets shorter.
         let memory = unsafe {
             mmap(
                 core::ptr::null_mut(),
-                PAGE as usize,
+                page_bytes() as usize,
                 ProtFlags::READ,
                 MapFlags::SHARED,
                 file,
@@ -138,7 +137,7 @@ impl Page {
     fn has(&self, at: u64) -> bool {
         let offset = at.wrapping_sub(self.start);
         // SAFETY: within the page, which is mapped while this lives.
-        offset >= PAGE
+        offset >= page_bytes()
             || unsafe { (*self.memory.add(offset as usize)).load(Ordering::Relaxed) != 0 }
     }
 }
@@ -146,7 +145,7 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nobody looks at it any more.
-        let _ = unsafe { munmap(self.memory.cast_mut().cast(), PAGE as usize) };
+        let _ = unsafe { munmap(self.memory.cast_mut().cast(), page_bytes() as usize) };
     }
 }
 
@@ -172,7 +171,7 @@ impl Caught {
             let end = rustix::fs::tell(&self.file).unwrap_or(*sent);
             let count = end.saturating_sub(*sent).min(PIECE as u64) as usize;
             if count == 0 {
-                if *sent / PAGE * PAGE != page.start
+                if *sent / page_bytes() * page_bytes() != page.start
                     && let Ok(next) = Page::of(&self.file, *sent)
                 {
                     *page = next;

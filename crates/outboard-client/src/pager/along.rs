@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::glimpse::GLIMPSE;
 use super::inner::Inner;
-use super::pages::PAGE;
+use super::pages::page_bytes;
 use super::region::MOST_ALONG;
 use super::store::Kind;
 use outboard_wire::UnifiedPtr;
@@ -113,8 +113,8 @@ impl Inner {
             let Some(region) = self.regions.get_mut(&base) else { continue };
             region.coming = Some(wait.number);
             match wait.places.last_mut() {
-                Some((_, bytes)) if last == Some((base, page)) => *bytes += PAGE as u32,
-                _ => wait.places.push((region.address(page), PAGE as u32)),
+                Some((_, bytes)) if last == Some((base, page)) => *bytes += page_bytes() as u32,
+                _ => wait.places.push((region.address(page), page_bytes() as u32)),
             }
             last = Some((base, page + 1));
         }

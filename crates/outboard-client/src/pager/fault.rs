@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 use std::time::Duration;
 
 use super::table::Table;
+use super::touch::{self, Touch};
 use outboard_wire::{HostPtr, UnifiedPtr};
 
 /// The ranges whose faults are a pager's, and what answers them.
@@ -219,29 +220,13 @@ pub(super) fn arm() -> io::Result<()> {
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether the fault was a write, and whether it was one on data at all.
-fn kind(context: *mut c_void) -> (bool, bool) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: the system gives a handler with SA_SIGINFO the machine context.
-        let code = unsafe {
-            (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize]
-        };
-        (code & 2 != 0, code & 16 == 0)
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = context;
-        (false, true)
-    }
-}
-
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the system gives a handler with SA_SIGINFO both; errno is this thread's.
     let (address, sent, errno) = unsafe {
         (HostPtr::of((*info).si_addr()).unified(), (*info).si_code <= 0, *libc::__errno_location())
     };
-    let (write, data) = kind(context);
+    // SAFETY: as above.
+    let Touch { write, data } = unsafe { touch::of(context) };
     let candidate = !sent && data && !FORKED.load(Ordering::Relaxed);
     let service = if candidate { RANGES.find(address) } else { None };
     let service = service.filter(|service| service.thread.load(Ordering::Acquire) != thread_id());

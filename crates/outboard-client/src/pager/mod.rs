@@ -24,6 +24,7 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
+mod touch;
 mod tracking;
 mod work;
 
@@ -45,7 +46,9 @@ use region::Region;
 pub(crate) use along::{Brought, Wait};
 pub(crate) use common::{Common, Lent, Part};
 pub(crate) use moved::Moved;
+#[cfg(test)]
 pub(crate) use pages::PAGE;
+pub(crate) use pages::page_bytes;
 pub(crate) use store::{Home, Kind, Store};
 pub(crate) use tracking::Tracked;
 pub(crate) use work::Done;

@@ -13,9 +13,14 @@ use rustix::mm::{
     Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
 };
 
-/// Bytes of a page. Systems with larger ones are not supported by CUDA on x86-64, the only
-/// processor family that this crate serves so far.
+pub(crate) use outboard_transport::page::page_bytes;
+
+/// Bytes of a page of the machines on which tests run.
+#[cfg(test)]
 pub(crate) const PAGE: u64 = 4096;
+
+/// What is looked at at once where a part of a page may do: pages have a multiple of it.
+const BLOCK: usize = 4096;
 
 /// Which accesses the program may make to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,16 +120,16 @@ impl Shared {
     /// The program's pages are readable.
     pub(super) unsafe fn copy_of(outer: HostPtr, bytes: usize) -> io::Result<Shared> {
         let memory = Shared::hidden(outer, bytes)?;
-        let zeros = [0u8; PAGE as usize];
-        for at in (0..bytes).step_by(PAGE as usize) {
+        let zeros = [0u8; BLOCK];
+        for at in (0..bytes).step_by(BLOCK) {
             // SAFETY: by the contract above. The pages may be written to until they are protected,
             // which the caller has done.
-            let page = unsafe {
-                std::slice::from_raw_parts(outer.offset(at as u64).pointer::<u8>(), PAGE as usize)
+            let block = unsafe {
+                std::slice::from_raw_parts(outer.offset(at as u64).pointer::<u8>(), BLOCK)
             };
-            if page != zeros {
+            if block != zeros {
                 // SAFETY: the view has that many bytes.
-                unsafe { memory.inner(at).copy_from_nonoverlapping(page.as_ptr(), page.len()) };
+                unsafe { memory.inner(at).copy_from_nonoverlapping(block.as_ptr(), block.len()) };
             }
         }
         Ok(memory)

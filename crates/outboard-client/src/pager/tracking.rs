@@ -7,7 +7,7 @@ use outboard_front::backend::{ContextId, Result, UnifiedPtr};
 
 use super::edge::Edge;
 use super::inner::Inner;
-use super::pages::{self, PAGE, Shared};
+use super::pages::{self, Shared, page_bytes};
 use super::region::Region;
 use super::store::{Home, Kind};
 use super::{COMMON, Pager};
@@ -67,7 +67,7 @@ impl Pager {
         home: ContextId,
         variable: Range<UnifiedPtr>,
     ) -> Result<()> {
-        let mut at = variable.start.previous_multiple_of(PAGE);
+        let mut at = variable.start.previous_multiple_of(page_bytes());
         while at < variable.end {
             // The pages up to the next region, or those of the one that is here.
             let (end, known) = {
@@ -84,7 +84,7 @@ impl Pager {
                             .add_span(variable.start.max(range.start)..variable.end.min(range.end));
                         (range.end, true)
                     }
-                    None => (variable.end.next_multiple_of(PAGE).min(next), false),
+                    None => (variable.end.next_multiple_of(page_bytes()).min(next), false),
                 }
             };
             let span = variable.start.max(at)..variable.end.min(end);
@@ -108,8 +108,10 @@ impl Pager {
         in_children: bool,
     ) -> Result<()> {
         let home = Home { kind: Kind::Mapped, ctx };
-        let (first, last) =
-            (range.start.next_multiple_of(PAGE), range.end.previous_multiple_of(PAGE));
+        let (first, last) = (
+            range.start.next_multiple_of(page_bytes()),
+            range.end.previous_multiple_of(page_bytes()),
+        );
         let mut inner = self.lock();
         self.start(&mut inner)?;
         let mut edge = |start: UnifiedPtr, end: UnifiedPtr| {

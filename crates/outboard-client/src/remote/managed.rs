@@ -7,7 +7,7 @@ use outboard_front::backend::{ContextId, DevicePtr, ObjectId, Result, StreamId, 
 use outboard_wire::messages as msg;
 
 use super::Remote;
-use crate::pager::{COMMON, Done, PAGE};
+use crate::pager::{COMMON, Done, page_bytes};
 use crate::slabs::{Freed, SLAB, SMALL};
 
 /// How often the device is asked for memory at addresses that nothing has here.
@@ -35,7 +35,8 @@ impl Remote {
         let gone = self.variables.lock().remove(&module);
         for range in gone.unwrap_or_default() {
             self.pager.remove(
-                &(range.start.previous_multiple_of(PAGE)..range.end.next_multiple_of(PAGE)),
+                &(range.start.previous_multiple_of(page_bytes())
+                    ..range.end.next_multiple_of(page_bytes())),
                 false,
             );
         }
@@ -81,12 +82,12 @@ impl Remote {
                     break;
                 }
             };
-            let base = device.next_multiple_of(PAGE);
+            let base = device.next_multiple_of(page_bytes());
             let range = base.range(bytes);
             if range.end > device.offset(ask) {
                 // Not on a page's start: there must be room to find one. Both at once may be more
                 // than the device has.
-                ask = bytes + PAGE;
+                ask = bytes + page_bytes();
                 self.free_device_side(ctx, device.device())?;
                 continue;
             }
@@ -128,18 +129,19 @@ impl Remote {
     pub(super) fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
         let mut slabs = self.slabs.lock();
         if bytes > SMALL {
-            let bytes =
-                bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+            let bytes = bytes
+                .checked_next_multiple_of(page_bytes())
+                .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
             let (device, range) = self.managed_block(ctx, bytes, bytes, false)?;
             slabs.add(ctx, device, &range, false);
             return Ok(range.start);
         }
-        let pages = bytes.next_multiple_of(PAGE);
+        let pages = bytes.next_multiple_of(page_bytes());
         if let Some(address) = slabs.take(ctx, bytes) {
             self.pager.allocate(address.range(pages));
             return Ok(address);
         }
-        let (device, range) = self.managed_block(ctx, SLAB - PAGE, SLAB, true)?;
+        let (device, range) = self.managed_block(ctx, SLAB - page_bytes(), SLAB, true)?;
         slabs.add(ctx, device, &range, true);
         let address = slabs.take(ctx, bytes).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         self.pager.allocate(address.range(pages));

@@ -13,7 +13,7 @@ use super::Remote;
 use super::linear::row;
 use crate::host::Pinned;
 use crate::mapped_file::MappedFile;
-use crate::pager::PAGE;
+use crate::pager::page_bytes;
 
 impl Remote {
     /// Allocates page-locked memory: shared, if the worker is on this machine and can have it.
@@ -24,7 +24,8 @@ impl Remote {
         };
         // Memory that cannot be shared is usable all the same.
         let Ok((memory, offset)) = shared else { return self.host.alloc(bytes) };
-        let (address, bytes_there) = (HostPtr::of(memory), (bytes as u64).next_multiple_of(PAGE));
+        let (address, bytes_there) =
+            (HostPtr::of(memory), (bytes as u64).next_multiple_of(page_bytes()));
         if self
             .call_idle(
                 ctx,

@@ -12,7 +12,7 @@ use outboard_front::backend::{
 use outboard_simt::Engine;
 use parking_lot::Mutex;
 
-use super::{EVENT, INVALID, MEMORY, Opened, PAGE, Part, SharedEvent};
+use super::{EVENT, INVALID, MEMORY, Opened, Part, SharedEvent, page_bytes};
 use crate::cpu::Cpu;
 use crate::event::Event;
 use crate::offers::{self, Offer};
@@ -174,7 +174,7 @@ impl Sharing for Cpu {
                 kept
             }
         };
-        Ok(Part { offer, offset: 0, bytes: PAGE }.encode(EVENT))
+        Ok(Part { offer, offset: 0, bytes: page_bytes() }.encode(EVENT))
     }
 
     fn open_event(&self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()> {

@@ -14,12 +14,12 @@ use std::sync::{Arc, OnceLock};
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result, Token};
 use outboard_simt::Engine;
+use outboard_transport::page::page_bytes;
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::offers::{self, Offer};
 
-const PAGE: u64 = 4096;
 /// How tokens begin: for memory, for events.
 const MEMORY: u64 = u64::from_le_bytes(*b"OBcpuMem");
 const EVENT: u64 = u64::from_le_bytes(*b"OBcpuEvt");
@@ -81,10 +81,13 @@ impl Opened {
         if !part.offset.is_multiple_of(256) {
             return Err(INVALID);
         }
-        let first = part.offset & !(PAGE - 1);
+        let first = part.offset & !(page_bytes() - 1);
         let span =
-            (part.offset + part.bytes).checked_next_multiple_of(PAGE).ok_or(INVALID)? - first;
-        let base = memory.reserve(span, PAGE, 0).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+            (part.offset + part.bytes).checked_next_multiple_of(page_bytes()).ok_or(INVALID)?
+                - first;
+        let base = memory
+            .reserve(span, page_bytes(), 0)
+            .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let (address, bytes) = (base + part.offset - first, part.bytes);
         if !memory.map(base, span, file.as_fd(), first).is_ok_and(|mapped| mapped) {
             memory.unreserve(base);
@@ -99,7 +102,10 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let memory = self.engine.memory();
         memory.close(self.address, self.bytes);
-        memory.unmap(self.base, (self.address + self.bytes).next_multiple_of(PAGE) - self.base);
+        memory.unmap(
+            self.base,
+            (self.address + self.bytes).next_multiple_of(page_bytes()) - self.base,
+        );
         memory.unreserve(self.base);
     }
 }
@@ -125,8 +131,8 @@ pub(crate) struct SharedEvent {
 
 impl SharedEvent {
     pub(crate) fn new() -> Result<Arc<SharedEvent>> {
-        let file =
-            outboard_simt::memory_file(PAGE).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let file = outboard_simt::memory_file(page_bytes())
+            .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         SharedEvent::map(file)
     }
 
@@ -135,7 +141,7 @@ impl SharedEvent {
         // SAFETY: a new mapping at an address of the kernel's choice, of a file that holds no Rust
         // values.
         let address = unsafe {
-            mmap(std::ptr::null_mut(), PAGE as usize, access, MapFlags::SHARED, &file, 0)
+            mmap(std::ptr::null_mut(), page_bytes() as usize, access, MapFlags::SHARED, &file, 0)
         }
         .map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)?;
         Ok(Arc::new(SharedEvent { file, address: address as u64, offer: OnceLock::new() }))
@@ -177,13 +183,16 @@ impl Drop for SharedEvent {
             offers::withdraw(offer);
         }
         // SAFETY: our own mapping, which nobody uses any more.
-        let _ = unsafe { munmap(self.address as *mut std::ffi::c_void, PAGE as usize) };
+        let _ = unsafe { munmap(self.address as *mut std::ffi::c_void, page_bytes() as usize) };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The size of pages of the machines on which tests run.
+    const PAGE: u64 = 4096;
 
     #[test]
     fn tokens_of_anybody_are_refused_without_harm() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::region::Region;
-use super::{ALIGN, GRANULE_SHIFT, Mapping, PAGE};
+use super::{ALIGN, GRANULE_SHIFT, Mapping, page_bytes};
 
 /// The most address space of an engine for shared and local memory of running blocks and kernel
 /// parameters.
@@ -41,11 +41,11 @@ impl Arena {
         let total = total.max(ALIGN).next_multiple_of(ALIGN);
         // Twice the memory: fragmentation of addresses must not look like memory that is used up.
         let device_span = (total * 2).next_multiple_of(1 << 30) + (1 << 30);
-        let half = (addresses / 2 / engines) & !(PAGE - 1);
+        let half = (addresses / 2 / engines) & !(page_bytes() - 1);
         let internal_span = half.saturating_sub(device_span).clamp(LEAST_INTERNAL, MOST_INTERNAL);
         let own = engines * (device_span + internal_span);
-        let reserved_span =
-            addresses.saturating_sub(own).max(engines * total + LEAST_RESERVED) & !(PAGE - 1);
+        let reserved_span = addresses.saturating_sub(own).max(engines * total + LEAST_RESERVED)
+            & !(page_bytes() - 1);
         let mapping = Mapping::new(own + reserved_span)?;
         let reserved_base = mapping.base + own;
         let reserved =

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
-use super::{Memory, OutOfMemory, PAGE};
+use super::{Memory, OutOfMemory, page_bytes};
 
 /// A mapped range that may be used.
 pub(super) struct Open {
@@ -78,12 +78,12 @@ impl Memory {
     pub fn reserve(&self, bytes: u64, align: u64, hint: u64) -> Result<u64, OutOfMemory> {
         let mut reserved = self.arena.reserved.lock();
         if hint != 0
-            && hint.is_multiple_of(align.max(PAGE))
+            && hint.is_multiple_of(align.max(page_bytes()))
             && let Ok(address) = reserved.alloc_at(hint, bytes)
         {
             return Ok(address);
         }
-        reserved.alloc(bytes, align.max(PAGE))
+        reserved.alloc(bytes, align.max(page_bytes()))
     }
 
     /// Gives a reservation back, in which nothing is mapped any more. Whether there was one at
@@ -114,7 +114,8 @@ impl Memory {
         file: BorrowedFd<'_>,
         offset: u64,
     ) -> std::io::Result<bool> {
-        if bytes == 0 || !address.is_multiple_of(PAGE) || !self.is_reserved(address, bytes) {
+        if bytes == 0 || !address.is_multiple_of(page_bytes()) || !self.is_reserved(address, bytes)
+        {
             return Ok(false);
         }
         // SAFETY: reserved ranges of the arena hold nothing but what is mapped here.
@@ -201,7 +202,7 @@ impl Memory {
     /// # Errors
     /// [`OutOfMemory`] if so many bytes of device memory are not free.
     pub fn alloc_physical(&self, bytes: u64) -> Result<u64, OutOfMemory> {
-        Ok(self.device.lock().alloc(bytes, PAGE)? - self.base)
+        Ok(self.device.lock().alloc(bytes, page_bytes())? - self.base)
     }
 
     /// Frees what [`Memory::alloc_physical`] gave.

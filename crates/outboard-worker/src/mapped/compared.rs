@@ -5,16 +5,19 @@ use outboard_wire::UnifiedPtr;
 use outboard_wire::limits::MAX_COMPARED;
 use outboard_wire::sum::Sum;
 
-use super::{INVALID, Mapped, PAGE};
+use super::{INVALID, Mapped};
+
+/// Bytes that are copied, and looked at, at once.
+const PIECE: usize = 4096;
 
 impl Mapped {
     /// The sum of the bytes as they are now.
     pub(crate) fn sum(&self, address: u64, bytes: usize, seed: u64) -> Result<u64, CUresult> {
         self.check(address, bytes)?;
         let mut sum = Sum::new(seed);
-        let mut page = [0; PAGE as usize];
-        for at in (0..bytes).step_by(page.len()) {
-            let piece = &mut page[..(bytes - at).min(PAGE as usize)];
+        let mut copy = [0; PIECE];
+        for at in (0..bytes).step_by(PIECE) {
+            let piece = &mut copy[..(bytes - at).min(PIECE)];
             let from = (address + at as u64) as *const u8;
             // SAFETY: checked to lie in pages of ours. Kernels may write to them meanwhile, so that
             // a copy is looked at.
@@ -50,7 +53,7 @@ mod tests {
 
     #[test]
     fn only_open_memory_is_compared_and_not_too_much_of_it() {
-        let memory = vec![5u8; 3 * PAGE as usize];
+        let memory = vec![5u8; 3 * PIECE];
         let (address, bytes) = (memory.as_ptr() as u64, memory.len() as u32);
         let mut mapped = Mapped::default();
         mapped.open.insert(address, u64::from(bytes), ContextId(1));

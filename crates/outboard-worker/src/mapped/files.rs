@@ -10,7 +10,7 @@ use outboard_driver::Table;
 use outboard_wire::ContextId;
 use rustix::fs::{FileType, fstat, fstatfs};
 
-use super::{INVALID, Mapped, PAGE, Pages, pages};
+use super::{INVALID, Mapped, Pages, page_bytes, pages};
 
 /// A file, and where in it addresses are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Mapped {
             return Err(INVALID);
         }
         let end = offset.checked_add(address - range.start + bytes).ok_or(INVALID)?;
-        if !offset.is_multiple_of(PAGE) || end > known.st_size as u64 {
+        if !offset.is_multiple_of(page_bytes()) || end > known.st_size as u64 {
             return Err(INVALID);
         }
         let origin =
@@ -62,6 +62,9 @@ mod tests {
 
     use super::super::Run;
     use super::*;
+
+    /// The size of pages of the machines on which tests run.
+    const PAGE: u64 = 4096;
 
     const ALREADY: CUresult = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     /// What comes of a function that the table lacks.

@@ -8,7 +8,7 @@ use super::marks::Marks;
 use super::memory::Memory;
 use crate::pager::difference::{Stretch, stretches};
 use crate::pager::moved::Moved;
-use crate::pager::pages::{Own, PAGE};
+use crate::pager::pages::{Own, page_bytes};
 use crate::pager::store::{Home, Kind, Store};
 
 /// The most bytes that are compared and moved at once.
@@ -33,7 +33,7 @@ pub(super) struct Mirror {
 
 /// The bytes of pages of a region of `all` bytes.
 pub(super) fn bytes(pages: &Range<usize>, all: usize) -> Range<usize> {
-    pages.start * PAGE as usize..(pages.end * PAGE as usize).min(all)
+    pages.start * page_bytes() as usize..(pages.end * page_bytes() as usize).min(all)
 }
 
 impl Mirror {
@@ -44,7 +44,7 @@ impl Mirror {
         store: &'static dyn Store,
         all: usize,
     ) -> std::io::Result<Mirror> {
-        let (pages, twin) = (all.div_ceil(PAGE as usize), Some(Own::zeroed(all)?));
+        let (pages, twin) = (all.div_ceil(page_bytes() as usize), Some(Own::zeroed(all)?));
         let (newer, older) = (Marks::new(pages, false), Marks::new(pages, true));
         Ok(Mirror {
             server,
@@ -82,7 +82,7 @@ impl Mirror {
         store: &'static dyn Store,
         all: usize,
     ) -> Mirror {
-        let pages = all.div_ceil(PAGE as usize);
+        let pages = all.div_ceil(page_bytes() as usize);
         let (newer, older) = (Marks::new(pages, false), Marks::new(pages, false));
         Mirror {
             server,
@@ -148,13 +148,13 @@ impl Mirror {
             self.moved.fetched += new.len() as u64;
             let unit = memory.unit();
             for (index, (new, old)) in
-                new.chunks(PAGE as usize).zip(old.chunks(PAGE as usize)).enumerate()
+                new.chunks(page_bytes() as usize).zip(old.chunks(page_bytes() as usize)).enumerate()
             {
                 if new == old {
                     continue;
                 }
-                let from = at + index * PAGE as usize;
-                changed.push(from / PAGE as usize);
+                let from = at + index * page_bytes() as usize;
+                changed.push(from / page_bytes() as usize);
                 let words = new.chunks(unit).zip(old.chunks(unit)).enumerate();
                 for (word, (new, _)) in words.filter(|(_, (new, old))| new != old) {
                     memory.write(from + word * unit, new);

@@ -14,7 +14,7 @@ use outboard_front::backend::{ContextId, Result, ServerId, UnifiedPtr};
 use super::memory::Memory;
 use super::mirror::{Mirror, bytes};
 use crate::pager::glimpse::{GLIMPSE, GLIMPSES};
-use crate::pager::pages::{Access, PAGE};
+use crate::pager::pages::{Access, page_bytes};
 use crate::pager::region::{Ahead, MOST_OPENED, Opens};
 use crate::pager::store::Kind;
 
@@ -49,7 +49,7 @@ impl Region {
         seed: u64,
     ) -> Region {
         let closed = if memory.is_protectable() { Access::None } else { Access::Write };
-        let access = vec![closed; bytes.div_ceil(PAGE as usize)];
+        let access = vec![closed; bytes.div_ceil(page_bytes() as usize)];
         let (mirrors, ahead, due) = (Vec::new(), Ahead::default(), None);
         Region { base, bytes, memory, access, mirrors, owner, whole, ahead, seed, due }
     }
@@ -207,7 +207,7 @@ impl Region {
         write: bool,
         working: &Working,
     ) -> Vec<ServerId> {
-        let page = (address.since(self.base) / PAGE) as usize;
+        let page = (address.since(self.base) / page_bytes()) as usize;
         let write = write || self.access[page] == Access::Read;
         let done = |access: Access| access == Access::Write || (!write && access == Access::Read);
         if done(self.access[page]) {

@@ -11,7 +11,7 @@ use super::mirror::Mirror;
 use super::region::Region;
 use super::{Common, State};
 use crate::pager::Pager;
-use crate::pager::pages::{self, Access, PAGE, Shared};
+use crate::pager::pages::{self, Access, Shared, page_bytes};
 use crate::pager::store::{Home, Kind};
 
 /// A server that is to have a part in memory.
@@ -38,7 +38,8 @@ fn out_of_memory<E>(_: E) -> CUresult {
 
 /// The whole pages of a range, and what is before and behind them.
 fn parts(range: &Range<UnifiedPtr>) -> (Range<UnifiedPtr>, Vec<Range<UnifiedPtr>>) {
-    let (first, last) = (range.start.next_multiple_of(PAGE), range.end.previous_multiple_of(PAGE));
+    let (first, last) =
+        (range.start.next_multiple_of(page_bytes()), range.end.previous_multiple_of(page_bytes()));
     if first >= last {
         return (range.start..range.start, vec![range.clone()]);
     }
@@ -155,7 +156,7 @@ impl Common {
         let bytes = middle.end.since(middle.start) as usize;
         if bytes > 0 {
             // The page of the first byte is the one before, if that is not a page's first.
-            let before = middle.start.since(whole.start.previous_multiple_of(PAGE));
+            let before = middle.start.since(whole.start.previous_multiple_of(page_bytes()));
             let (outer, offset) = (middle.start.host(), lent.offset + before);
             let memory = Shared::view_of(outer, bytes, lent.file, offset).map_err(out_of_memory)?;
             state.publish(&self.service, Some(middle.clone()));

@@ -13,7 +13,7 @@ use outboard_front::backend::{Result, UnifiedPtr};
 use outboard_transport::reserved::Reserved;
 
 use super::moved::Moved;
-use super::pages::{Access, Own, PAGE, Shared};
+use super::pages::{Access, Own, Shared, page_bytes};
 use super::store::{Home, Kind, Store};
 
 pub(in crate::pager) use ahead::{Ahead, MOST as MOST_OPENED, Opens};
@@ -91,7 +91,7 @@ impl Region {
         let memory = Shared::new_at(base.host(), bytes, reserved)?;
         let mut region = Region::new(home, base, bytes, memory, PageState::Fresh, spans);
         if !fresh {
-            region.set(&(0..bytes / PAGE as usize), PageState::Stale)?;
+            region.set(&(0..bytes / page_bytes() as usize), PageState::Stale)?;
         }
         Ok(region)
     }
@@ -137,7 +137,7 @@ impl Region {
         state: PageState,
         spans: Vec<Range<UnifiedPtr>>,
     ) -> Region {
-        let pages = bytes / PAGE as usize;
+        let pages = bytes / page_bytes() as usize;
         let (ahead, along, quiet) = (Ahead::default(), Along::default(), Quiet::new(0));
         let (states, unsent) = (vec![state; pages], pages);
         let (twin, same, kept, differed, coming, due) = (None, 0, 0, false, None, None);
@@ -161,7 +161,7 @@ impl Region {
     }
 
     pub(in crate::pager) fn range(&self) -> Range<UnifiedPtr> {
-        self.base.range(self.states.len() as u64 * PAGE)
+        self.base.range(self.states.len() as u64 * page_bytes())
     }
 
     /// The bytes at these addresses are the program's too.
@@ -198,7 +198,8 @@ impl Region {
         if start >= end {
             return 0..0;
         }
-        (start.since(self.base) / PAGE) as usize..end.since(self.base).div_ceil(PAGE) as usize
+        (start.since(self.base) / page_bytes()) as usize
+            ..end.since(self.base).div_ceil(page_bytes()) as usize
     }
 
     /// Puts pages in a state. Fails when the system has no room for so many different protections.
@@ -240,7 +241,7 @@ impl Region {
         moved: &mut Moved,
     ) -> Result<()> {
         moved.faults += 1;
-        let page = (address.since(self.base) / PAGE) as usize;
+        let page = (address.since(self.base) / page_bytes()) as usize;
         let write = write || self.states[page] == PageState::Clean;
         let done = |state: PageState| {
             if write { state.access() == Access::Write } else { state.access() != Access::None }
@@ -414,5 +415,5 @@ impl Region {
 
 /// Bytes of pages, from the region's first.
 fn bytes(pages: &Range<usize>) -> Range<usize> {
-    pages.start * PAGE as usize..pages.end * PAGE as usize
+    pages.start * page_bytes() as usize..pages.end * page_bytes() as usize
 }

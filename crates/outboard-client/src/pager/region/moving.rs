@@ -9,7 +9,7 @@ use outboard_front::backend::{Result, UnifiedPtr};
 use super::{PageState, Region, bytes};
 use crate::pager::difference::{Stretch, stretches};
 use crate::pager::moved::Moved;
-use crate::pager::pages::{Access, PAGE};
+use crate::pager::pages::{Access, page_bytes};
 use crate::pager::store::{Kind, Store};
 
 /// The most bytes of mapped memory that are sent in one message.
@@ -98,7 +98,7 @@ impl Region {
     /// The number and the sum of all bytes, if they are at most `room` and the wait that begins is
     /// to compare them.
     pub(in crate::pager) fn compares(&mut self, room: usize) -> Option<(usize, u64)> {
-        let bytes = self.states.len() * PAGE as usize;
+        let bytes = self.states.len() * page_bytes() as usize;
         if bytes > room || !self.quiet.compares() || self.has_open_pages() {
             return None;
         }
@@ -143,7 +143,7 @@ impl Region {
 
     /// The address of a page.
     pub(in crate::pager) fn address(&self, page: usize) -> UnifiedPtr {
-        self.base.offset(page as u64 * PAGE)
+        self.base.offset(page as u64 * page_bytes())
     }
 
     /// Sends the device the bytes that the program has written. Managed pages stay known to be the

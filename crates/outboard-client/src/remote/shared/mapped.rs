@@ -6,7 +6,7 @@ use outboard_front::backend::{ContextId, HostPtr, Result, UnifiedPtr};
 use outboard_wire::messages as msg;
 
 use crate::host::Pinned;
-use crate::pager::{COMMON, PAGE};
+use crate::pager::{COMMON, page_bytes};
 use crate::remote::Remote;
 
 /// The bytes of page-locked memory that the device is given: memory that was allocated here lies on
@@ -14,7 +14,7 @@ use crate::remote::Remote;
 pub(super) fn extent(base: HostPtr, pinned: &Pinned) -> Range<UnifiedPtr> {
     let base = base.unified();
     let end = base.offset(pinned.bytes);
-    base..if pinned.registered { end } else { end.next_multiple_of(PAGE) }
+    base..if pinned.registered { end } else { end.next_multiple_of(page_bytes()) }
 }
 
 impl Remote {
