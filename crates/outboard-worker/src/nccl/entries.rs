@@ -81,6 +81,13 @@ pub(super) unsafe fn replace(
     Ok(replaced)
 }
 
+unsafe extern "C" {
+    /// Declared by the crate `libc` for glibc alone.
+    fn dlinfo(handle: *mut c_void, request: c_int, info: *mut c_void) -> c_int;
+}
+
+const RTLD_DI_LINKMAP: c_int = 2;
+
 /// What the loader knows of a library that it has loaded.
 fn loaded(library: &Path) -> Result<*const LinkMap, String> {
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|_| "an odd name")?;
@@ -91,7 +98,7 @@ fn loaded(library: &Path) -> Result<*const LinkMap, String> {
     }
     let mut map: *const LinkMap = null_mut();
     // SAFETY: the handle is a library's; the answer is one pointer.
-    let outcome = unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+    let outcome = unsafe { dlinfo(handle, RTLD_DI_LINKMAP, (&raw mut map).cast()) };
     if outcome == 0 && !map.is_null() { Ok(map) } else { Err("nothing is known of it".to_owned()) }
 }
 
