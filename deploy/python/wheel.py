@@ -62,7 +62,9 @@ def main(dist, version, licences, output):
     libraries = sorted(path for path in (dist / "lib").rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     programs = [command] + [path for path in libraries if ".so" in path.name and not path.is_symlink()]
     major, minor = floor(programs)
-    tag = f"py3-none-manylinux_{major}_{minor}_{machine(command)}"
+    name = f"manylinux_{major}_{minor}_{machine(command)}"
+    # Old installers know the oldest C library by its first name alone.
+    tag = f"py3-none-{name}" if (major, minor) > (2, 17) else f"py3-none-manylinux2014_{machine(command)}.{name}"
     output.mkdir(parents=True, exist_ok=True)
     path = output / f"outboard-{version}-{tag}.whl"
     data, info = f"outboard-{version}.data", f"outboard-{version}.dist-info"
@@ -79,11 +81,17 @@ def main(dist, version, licences, output):
         wheel.add(str(module.relative_to(modules)), module.read_bytes())
     wheel.add(f"{info}/entry_points.txt", entry_points(licences / "python/pyproject.toml").encode())
     wheel.add(f"{info}/METADATA", metadata(version, licences).encode())
-    wheel.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: outboard\nRoot-Is-Purelib: false\nTag: {tag}\n".encode())
+    wheel.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: outboard\nRoot-Is-Purelib: false\n{tags(tag)}".encode())
     for licence in ("LICENSE-APACHE", "LICENSE-MIT"):
         wheel.add(f"{info}/licenses/{licence}", (licences / licence).read_bytes())
     wheel.close(info)
     print(path)
+
+
+def tags(name):
+    """The lines of a file WHEEL for the kinds of machines in a name."""
+    *head, machines = name.split("-")
+    return "".join(f"Tag: {'-'.join([*head, machine])}\n" for machine in machines.split("."))
 
 
 def entry_points(project):

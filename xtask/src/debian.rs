@@ -15,6 +15,10 @@ pub(crate) fn download(packages: &[&str], folder: &Path) -> Result<Vec<PathBuf>>
             .current_dir(folder)
             .stderr(Stdio::null()),
     )?;
+    downloaded(packages, folder)
+}
+
+fn downloaded(packages: &[&str], folder: &Path) -> Result<Vec<PathBuf>> {
     let files = fs::read_dir(folder).context("cannot list what was downloaded")?;
     let found: Vec<PathBuf> = files
         .flatten()
@@ -25,6 +29,60 @@ pub(crate) fn download(packages: &[&str], folder: &Path) -> Result<Vec<PathBuf>>
         bail!("apt-get has not left {}", packages.join(", "));
     }
     Ok(found)
+}
+
+/// A release of Debian's for a kind of processor, which need not be this machine's.
+pub(crate) struct Release {
+    pub(crate) name: &'static str,
+    pub(crate) architecture: &'static str,
+}
+
+impl Release {
+    /// Downloads packages of the release into a folder; where they lie. Apt's own settings and
+    /// lists are not touched.
+    pub(crate) fn download(&self, packages: &[&str], folder: &Path) -> Result<Vec<PathBuf>> {
+        let state = util::target_dir().join("apt").join(self.name).join(self.architecture);
+        for part in ["lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(state.join(part)).context("cannot create a folder for apt")?;
+        }
+        fs::write(state.join("status"), "").context("cannot write into apt's folder")?;
+        let source = format!("deb [signed-by={KEYS}] {} {} main\n", mirror()?, self.name);
+        fs::write(state.join("sources.list"), source).context("cannot write into apt's folder")?;
+        let shown = state.display();
+        let settings = format!(
+            "Dir::State \"{shown}\";\nDir::State::status \"{shown}/status\";\n\
+             Dir::State::Lists \"{shown}/lists\";\nDir::Cache \"{shown}/cache\";\n\
+             Dir::Etc::SourceList \"{shown}/sources.list\";\nDir::Etc::SourceParts \"-\";\n\
+             APT::Architecture \"{0}\";\nAPT::Architectures {{ \"{0}\"; }};\n\
+             APT::Sandbox::User \"root\";\nAcquire::Languages \"none\";\n",
+            self.architecture
+        );
+        let file = state.join("apt.conf");
+        fs::write(&file, settings).context("cannot write into apt's folder")?;
+        let apt = || {
+            let mut command = Command::new("apt-get");
+            command.arg("-qq").env("APT_CONFIG", &file);
+            command
+        };
+        util::run(apt().arg("update"))?;
+        util::run(apt().arg("download").args(packages).current_dir(folder))?;
+        downloaded(packages, folder)
+    }
+}
+
+/// Of Debian's archive.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Where this machine's apt gets Debian's packages.
+fn mirror() -> Result<String> {
+    let mut targets = Command::new("apt-get");
+    targets.args(["indextargets", "--format", "$(ORIGIN) $(REPO_URI)", "Created-By: Packages"]);
+    let output = targets.output().context("cannot start apt-get")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found = text.lines().find_map(|line| line.strip_prefix("Debian "));
+    found.map(str::to_owned).context(
+        "apt's lists name no place of Debian's packages; fetch them with:\n    sudo apt-get update",
+    )
 }
 
 /// Unpacks packages into a folder and removes them.

@@ -7,6 +7,7 @@ mod circles;
 mod codegen;
 mod compatibility;
 mod counts;
+mod cross;
 mod debian;
 mod demo;
 #[cfg(test)]
@@ -79,6 +80,8 @@ enum Command {
     Compatibility(compatibility::Args),
     /// Count the instructions of the hot paths, and compare them with those that are checked in.
     Counts(counts::Args),
+    /// Build for other kinds of machines: other processors and older systems.
+    Cross(cross::Args),
     /// Lay out Open MPI and MPICH, and compile the MPI programs, for the tests of MPI.
     Mpi,
     /// Lay out OpenSSH's server for the tests of servers that ssh leads to.
@@ -127,6 +130,7 @@ fn main() -> std::process::ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Compatibility(args) => compatibility::run(&args),
         Command::Counts(args) => counts::run(&args),
+        Command::Cross(args) => cross::run(&args),
         Command::Etcd => etcd::ensure(),
         Command::Ssh => ssh::ensure(),
         Command::Mpi => mpi::ensure(),

@@ -4,7 +4,7 @@
 //! Beside the programs, `suite.tsv` lists what the suite runs, for readers without this tool
 //! (`tests/gpu/run.sh`).
 
-use crate::toolchain::Toolchain;
+use crate::toolchain::{self, Toolchain};
 use crate::util::{self, root, step};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -27,7 +27,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.names.is_empty() {
         return ensure();
     }
-    build(&Toolchain::ensure()?.with_releases()?, &named(&args.names)?, args.jobs)
+    let toolchain = Toolchain::ensure()?.with_releases()?;
+    build(&toolchain, &Platform::own(), &named(&args.names)?, args.jobs)
 }
 
 fn named(names: &[impl AsRef<str>]) -> Result<Vec<Program>> {
@@ -42,15 +43,58 @@ fn named(names: &[impl AsRef<str>]) -> Result<Vec<Program>> {
 
 /// Compiles some programs, where they have changed. They need no other release of CUDA's.
 pub(crate) fn only(names: &[&str]) -> Result<()> {
-    build(&Toolchain::ensure()?, &named(names)?, 2)
+    build(&Toolchain::ensure()?, &Platform::own(), &named(names)?, 2)
 }
 
 /// Compiles all programs that have changed and writes the list of the suite.
 pub(crate) fn ensure() -> Result<()> {
     let toolchain = Toolchain::ensure()?.with_releases()?;
-    build(&toolchain, &list()?, 2)?;
+    build(&toolchain, &Platform::own(), &list()?, 2)?;
     copy_libraries(&toolchain, &dir())?;
     write_suite(&dir())
+}
+
+/// A kind of machines for which programs are compiled.
+pub(crate) struct Platform {
+    /// Where they go.
+    pub(crate) dir: PathBuf,
+    /// The compiler of plain C++, and what it always gets.
+    pub(crate) compiler: Vec<String>,
+    /// What nvcc compiles host code with, if it is not the one that it finds.
+    pub(crate) beside_nvcc: Option<PathBuf>,
+    /// Folders of runtimes by release, if they are not this machine's.
+    pub(crate) runtimes: Option<PathBuf>,
+}
+
+impl Platform {
+    /// This machine's kind.
+    fn own() -> Platform {
+        Platform { dir: dir(), compiler: vec!["g++".into()], beside_nvcc: None, runtimes: None }
+    }
+
+    fn runtime(&self, toolchain: &Toolchain, release: &str) -> PathBuf {
+        match &self.runtimes {
+            Some(runtimes) => toolchain::libraries(&runtimes.join(release), release),
+            None => toolchain.runtime(release),
+        }
+    }
+}
+
+/// Compiles programs for another kind of machines: those with these names, or all of the suite
+/// whose runtimes are there.
+pub(crate) fn for_platform(platform: &Platform, names: Option<&[&str]>) -> Result<Vec<Case>> {
+    let toolchain = Toolchain::ensure()?.with_releases()?;
+    let mut programs = names.map_or_else(list, named)?;
+    programs.retain(|program| {
+        let needed = program.runtime().map(|(_, release)| platform.runtime(&toolchain, release));
+        program.entry.suite != Some(false) && needed.is_ok_and(|folder| folder.exists())
+    });
+    build(&toolchain, platform, &programs, 2)?;
+    Ok(programs
+        .into_iter()
+        .flat_map(|program| cases(program, &platform.dir))
+        .filter(|case| case.libraries.as_ref().is_none_or(|folder| folder.exists()))
+        .collect())
 }
 
 /// Where the compiled programs are.
@@ -123,13 +167,18 @@ fn list() -> Result<Vec<Program>> {
     Ok(entries.into_iter().map(|(name, entry)| Program { name, entry }).collect())
 }
 
-fn build(toolchain: &Toolchain, programs: &[Program], jobs: usize) -> Result<()> {
-    let dir = dir();
+fn build(
+    toolchain: &Toolchain,
+    platform: &Platform,
+    programs: &[Program],
+    jobs: usize,
+) -> Result<()> {
+    let dir = &platform.dir;
     fs::create_dir_all(dir.join("stamps"))
         .with_context(|| format!("cannot create {}", dir.display()))?;
     let mut outdated = Vec::new();
     for program in programs {
-        let commands = commands(toolchain, program)?;
+        let commands = commands(toolchain, platform, program)?;
         let stamp = stamp(program, &commands)?;
         let path = dir.join("stamps").join(&program.name);
         if !dir.join(&program.name).exists()
@@ -154,12 +203,12 @@ pub(crate) const USUAL: [&str; 4] =
     ["-std=c++17", "-O2", "-gencode", "arch=compute_75,code=compute_75"];
 
 /// The commands that build a program.
-fn commands(toolchain: &Toolchain, program: &Program) -> Result<Vec<Command>> {
-    let out = dir().join(&program.name);
+fn commands(toolchain: &Toolchain, platform: &Platform, program: &Program) -> Result<Vec<Command>> {
+    let out = platform.dir.join(&program.name);
     let (is_static, release) = program.runtime()?;
     let [standard, level, code_of, usual] = USUAL;
     let code = program.entry.code.as_deref().unwrap_or(usual);
-    let lib = toolchain.runtime(release);
+    let lib = platform.runtime(toolchain, release);
     let runtime = match (is_static, release.split_once('.').map_or(release, |(major, _)| major)) {
         (true, _) => {
             vec![
@@ -176,6 +225,9 @@ fn commands(toolchain: &Toolchain, program: &Program) -> Result<Vec<Command>> {
 
     let mut nvcc = Command::new(toolchain.nvcc());
     nvcc.args([standard, level, code_of, code]);
+    if let Some(compiler) = &platform.beside_nvcc {
+        nvcc.arg("-ccbin").arg(compiler).arg("-L").arg(platform.runtime(toolchain, "13.0"));
+    }
     let Some(kernels) = &program.entry.kernels else {
         nvcc.arg("-o").arg(&out).args(program.sources()).args(&program.entry.flags);
         nvcc.args(["-Xcompiler", "-Wall", "-Xlinker", "-s", "-L"]).arg(toolchain.lib());
@@ -185,9 +237,10 @@ fn commands(toolchain: &Toolchain, program: &Program) -> Result<Vec<Command>> {
         }
         return Ok(vec![nvcc]);
     };
-    let fat_binary = dir().join(format!("{}.fatbin", program.name));
+    let fat_binary = platform.dir.join(format!("{}.fatbin", program.name));
     nvcc.arg("-fatbin").arg("-o").arg(&fat_binary).arg(source_dir().join(kernels));
-    let mut host = Command::new("g++");
+    let mut host = Command::new(&platform.compiler[0]);
+    host.args(&platform.compiler[1..]);
     host.args(["-std=c++17", "-O2", "-Wall", "-s", "-I"]).arg(toolchain.include());
     host.arg(format!("-DFAT_BINARY=\"{}\"", fat_binary.display()));
     host.arg("-o").arg(&out).args(program.sources()).args(runtime);
@@ -241,21 +294,22 @@ pub(crate) fn run_quietly(command: &Command) -> Result<()> {
 /// The libraries that programs are run with, in `lib/<release>`, so that the folder can be moved to
 /// another machine.
 fn copy_libraries(toolchain: &Toolchain, dir: &Path) -> Result<()> {
-    let runtimes = ["11.8", "12.0", "12.4", "12.9", "13.0", "13.5"];
-    for release in runtimes {
+    for release in ["11.8", "12.0", "12.4", "12.9", "13.0", "13.5"] {
         let to = dir.join("lib").join(release);
         fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
-        let from = toolchain.runtime(release);
-        for file in
-            fs::read_dir(&from).with_context(|| format!("cannot list {}", from.display()))?
-        {
-            let file = file.context("cannot list the runtimes")?;
-            let name = file.file_name().to_string_lossy().into_owned();
-            let wanted = ["libcudart.so.", "libnvrtc.so.", "libnvrtc-builtins.so."];
-            if wanted.iter().any(|prefix| name.starts_with(prefix)) && !to.join(&name).exists() {
-                fs::copy(file.path(), to.join(&name))
-                    .with_context(|| format!("cannot copy {name}"))?;
-            }
+        copy_runtime(&toolchain.runtime(release), &to)?;
+    }
+    Ok(())
+}
+
+/// Copies what programs load of a release's libraries.
+pub(crate) fn copy_runtime(from: &Path, to: &Path) -> Result<()> {
+    for file in fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
+        let file = file.context("cannot list the runtimes")?;
+        let name = file.file_name().to_string_lossy().into_owned();
+        let wanted = ["libcudart.so.", "libnvrtc.so.", "libnvrtc-builtins.so."];
+        if wanted.iter().any(|prefix| name.starts_with(prefix)) && !to.join(&name).exists() {
+            fs::copy(file.path(), to.join(&name)).with_context(|| format!("cannot copy {name}"))?;
         }
     }
     Ok(())
@@ -274,30 +328,27 @@ pub(crate) struct Case {
 
 /// All runs of the suite.
 pub(crate) fn suite() -> Result<Vec<Case>> {
-    let mut cases = Vec::new();
-    for Program { name, entry } in list()? {
-        if entry.suite == Some(false) {
-            continue;
-        }
-        let program = dir().join(&name);
-        let case = |name: String, libraries| Case {
-            name,
-            program: program.clone(),
-            args: entry.args.clone(),
-            libraries,
-        };
-        match entry.libraries.as_slice() {
-            [] => cases.push(case(name, None)),
-            [one] => cases.push(case(name, Some(dir().join("lib").join(one)))),
-            several => cases.extend(several.iter().map(|release| {
-                case(
-                    format!("{name}_{}", release.replace('.', "_")),
-                    Some(dir().join("lib").join(release)),
-                )
-            })),
-        }
+    let programs = list()?.into_iter().filter(|program| program.entry.suite != Some(false));
+    Ok(programs.flat_map(|program| cases(program, &dir())).collect())
+}
+
+/// The runs of a program in a folder.
+fn cases(Program { name, entry }: Program, dir: &Path) -> Vec<Case> {
+    let program = dir.join(&name);
+    let case = |name: String, release: Option<&String>| Case {
+        name,
+        program: program.clone(),
+        args: entry.args.clone(),
+        libraries: release.map(|release| dir.join("lib").join(release)),
+    };
+    match entry.libraries.as_slice() {
+        [] => vec![case(name, None)],
+        [one] => vec![case(name, Some(one))],
+        several => several
+            .iter()
+            .map(|release| case(format!("{name}_{}", release.replace('.', "_")), Some(release)))
+            .collect(),
     }
-    Ok(cases)
 }
 
 /// Writes `suite.tsv`: name, program, folder of libraries or `-`, arguments; paths relative to the

@@ -39,7 +39,7 @@ pub(crate) const PROGRAMS: [&str; 6] = [
 ];
 
 /// The packages of these.
-const PACKAGES: [&str; 6] = [
+pub(crate) const PACKAGES: [&str; 6] = [
     "outboard-cli",
     "outboard-libcuda",
     "outboard-libnccl",
@@ -87,7 +87,7 @@ impl Profile {
     }
 
     /// What cargo calls it, and the folder in which its output is.
-    fn names(self) -> (&'static str, &'static str) {
+    pub(crate) fn names(self) -> (&'static str, &'static str) {
         match self {
             Profile::Dev | Profile::Tests => ("dev", "debug"),
             Profile::Demo => ("demo", "demo"),
@@ -114,8 +114,12 @@ impl Dist {
         }
         util::run(cargo.args(["--profile", name]))?;
 
-        let built = util::target_dir().join(folder);
-        let dist = Self { dir: util::target_dir().join("dist") };
+        Self::lay_out(&util::target_dir().join(folder), util::target_dir().join("dist"))
+    }
+
+    /// Lays out what was built into a folder.
+    pub(crate) fn lay_out(built: &Path, dir: PathBuf) -> Result<Self> {
+        let dist = Self { dir };
         let lib = dist.dir.join("lib/outboard");
         place(&built.join("outboard"), &dist.outboard())?;
         place(&built.join("libcuda.so"), &lib.join("client/libcuda.so.1"))?;
@@ -129,7 +133,7 @@ impl Dist {
         link("libcuda.so.1", &lib.join("client/libcuda.so"))?;
         link("libnvidia-ml.so.1", &lib.join("client/libnvidia-ml.so"))?;
         link("libnccl.so.2", &lib.join("client/libnccl.so"))?;
-        fs::create_dir_all(lib.join("cpu")).context("cannot create a folder in target/dist")?;
+        fs::create_dir_all(lib.join("cpu")).context("cannot create a folder of an installation")?;
         link("../liboutboard-cpu.so", &lib.join("cpu/libcuda.so.1"))?;
         link("libcuda.so.1", &lib.join("cpu/libcuda.so"))?;
         Ok(dist)
@@ -179,7 +183,7 @@ impl Dist {
 }
 
 /// Copies a file under another name first, so that processes that have the old one mapped keep it.
-fn place(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn place(from: &Path, to: &Path) -> Result<()> {
     if !from.exists() {
         bail!("{} has not been built", from.display());
     }

@@ -118,15 +118,26 @@ impl Toolchain {
 
     /// The folder with the runtime libraries of a release, such as "12.9".
     pub(crate) fn runtime(&self, release: &str) -> PathBuf {
-        let side = self.venv.join("runtimes").join(release).join("nvidia");
         match release {
             "13.0" => self.lib(),
-            _ if release.starts_with("11.") || release.starts_with("12.") => {
-                side.join("cuda_runtime/lib")
-            }
-            _ => side.join("cu13/lib"),
+            _ => libraries(&self.venv.join("runtimes").join(release), release),
         }
     }
+
+    /// Puts wheels for aarch64 into a folder.
+    pub(crate) fn unpack_arm_wheels(&self, wheels: &[&str], folder: &Path) -> Result<()> {
+        let kinds = ["manylinux2014_aarch64", "manylinux_2_17_aarch64", "manylinux_2_25_aarch64"];
+        let mut command = pip(&self.venv);
+        command.args(["--no-deps", "--only-binary", ":all:", "--target"]).arg(folder);
+        kinds.iter().for_each(|kind| _ = command.args(["--platform", kind]));
+        util::run(command.args(wheels))
+    }
+}
+
+/// Where the libraries of a release's runtime lie in a folder into which its wheel was unpacked.
+pub(crate) fn libraries(unpacked: &Path, release: &str) -> PathBuf {
+    let old = release.starts_with("11.") || release.starts_with("12.");
+    unpacked.join(if old { "nvidia/cuda_runtime/lib" } else { "nvidia/cu13/lib" })
 }
 
 /// Which wheel is in a folder.

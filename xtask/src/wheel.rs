@@ -10,27 +10,40 @@ use anyhow::{Context, Result, bail};
 use crate::server::Server;
 use crate::stage::{Dist, Profile};
 use crate::util::{self, root, step};
-use crate::{programs, stage};
+use crate::{cross, programs, stage};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Do not optimise: to see whether packaging works.
     #[arg(long)]
     debug: bool,
+    /// For which machines: this one and those with its C library or a newer one; or, for all with
+    /// glibc 2.17 or newer, `x86_64` or `aarch64`.
+    #[arg(long = "for", value_name = "MACHINES", value_parser = ["x86_64", "aarch64"])]
+    machines: Option<String>,
     /// Install it into a fresh environment and run programs with it.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "machines")]
     check: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    make(Profile::of(!args.debug), args.check)
+    let profile = Profile::of(!args.debug);
+    let Some(name) = &args.machines else { return make(profile, args.check) };
+    let target = cross::Target::named(name).context("a kind of machines")?;
+    let wheel = pack(&cross::build(target, profile)?.dir)?;
+    said(&wheel)
 }
 
 fn make(profile: Profile, checked: bool) -> Result<()> {
     let dist = Dist::build(profile)?;
     let wheel = build(&dist)?;
-    step(&format!("{} ({} kB)", wheel.display(), fs::metadata(&wheel)?.len() / 1000));
+    said(&wheel)?;
     if checked { check(&dist, &wheel) } else { Ok(()) }
+}
+
+fn said(wheel: &Path) -> Result<()> {
+    step(&format!("{} ({} kB)", wheel.display(), fs::metadata(&wheel)?.len() / 1000));
+    Ok(())
 }
 
 /// Makes one and uses it: a step of `cargo xtask test`.
@@ -48,15 +61,23 @@ fn build(dist: &Dist) -> Result<PathBuf> {
     for program in stage::PROGRAMS {
         util::run(Command::new("strip").arg(stripped.join(program)))?;
     }
+    let wheel = pack(&stripped)?;
+    fs::remove_dir_all(&stripped)?;
+    Ok(wheel)
+}
+
+/// Packs an installation.
+fn pack(dist: &Path) -> Result<PathBuf> {
+    let folder = util::target_dir().join("wheel");
+    fs::create_dir_all(&folder)?;
     let output = Command::new("python3")
         .arg(root().join("deploy/python/wheel.py"))
-        .args([&stripped, Path::new(env!("CARGO_PKG_VERSION")), &root(), &folder])
+        .args([dist, Path::new(env!("CARGO_PKG_VERSION")), &root(), &folder])
         .output()
         .context("cannot start python3")?;
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr));
     }
-    fs::remove_dir_all(&stripped)?;
     Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
 }
 

@@ -13,6 +13,7 @@ const PARTS: &[(&str, &[&str])] = &[
         "Using it",
         &[
             "install",
+            "clients",
             "using",
             "python",
             "collectives",

@@ -1,0 +1,127 @@
+//! `cargo xtask cross`: builds for other kinds of machines, and runs what was built on such systems
+//! as far as this machine can have them.
+//!
+//! ```text
+//! target/cross/aarch64         an installation for 64-bit Arm, glibc 2.17 or newer
+//! target/cross/x86_64          the same for x86-64
+//! target/cross/x86_64-musl     the command alone, linked statically
+//! target/cross/aarch64-musl
+//! ```
+
+mod machines;
+mod page;
+mod runs;
+mod suite;
+mod symbols;
+mod targets;
+mod tools;
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::stage::{self, Dist, Profile};
+use crate::util::{self, step};
+use symbols::Facts;
+pub(crate) use targets::Target;
+use targets::{Parts, TARGETS};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these: aarch64, x86_64, x86_64-musl, aarch64-musl.
+    names: Vec<String>,
+    /// Optimise: what installations use.
+    #[arg(long)]
+    release: bool,
+    /// Build nothing: what was built before is run.
+    #[arg(long, requires = "run")]
+    built: bool,
+    /// Also run the test programs on systems of these kinds, and write what came of it into
+    /// docs/clients.md.
+    #[arg(long)]
+    run: bool,
+    /// Have the emulated client run the whole suite of programs, not a part of it.
+    #[arg(long, requires = "run")]
+    suite: bool,
+    /// Of these runs, only those whose names contain this. The page is left as it is.
+    #[arg(long, requires = "run")]
+    only: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let find = |name: &String| {
+        Target::named(name).with_context(|| {
+            let known: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
+            format!("`{name}` is no kind of machines; they are {}", known.join(", "))
+        })
+    };
+    let chosen: Vec<&Target> = match args.names.as_slice() {
+        [] => TARGETS.iter().collect(),
+        names => names.iter().map(find).collect::<Result<_>>()?,
+    };
+    for target in chosen.iter().filter(|_| !args.built) {
+        build(target, Profile::of(args.release))?;
+    }
+    same_exports()?;
+    if args.run { runs::all(args.only.as_deref(), args.suite) } else { Ok(()) }
+}
+
+/// Builds for a kind and lays it out; it needs nothing that machines of that kind may lack.
+pub(crate) fn build(target: &Target, profile: Profile) -> Result<Dist> {
+    tools::ensure(&[target])?;
+    let (name, folder) = profile.names();
+    step(&format!("building for {} ({name})", target.name));
+    let mut cargo = tools::build(target)?;
+    let packages: &[&str] = match target.parts {
+        Parts::All => &stage::PACKAGES,
+        Parts::Command => &["outboard-cli"],
+    };
+    packages.iter().for_each(|package| _ = cargo.args(["--package", package]));
+    // Tools of this machine do not know how to strip the files of others.
+    cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+    util::run(cargo.args(["--profile", name]))?;
+
+    let built = targets::folder().join(target.triple).join(folder);
+    if target.parts == Parts::Command {
+        let dist = Dist { dir: target.dist() };
+        stage::place(&built.join("outboard"), &dist.outboard())?;
+        Facts::of(&dist.outboard())?.check_static().context("the command for musl")?;
+        return Ok(dist);
+    }
+    let dist = Dist::lay_out(&built, target.dist())?;
+    for program in stage::PROGRAMS {
+        let facts = Facts::of(&dist.dir.join(program))?;
+        facts.check_old().with_context(|| format!("{program} for {}", target.name))?;
+    }
+    Ok(dist)
+}
+
+/// What programs find in the libraries does not depend on the processor.
+fn same_exports() -> Result<()> {
+    let dist = |name| Target::named(name).map(Target::dist);
+    let (Some(one), Some(other)) = (dist("aarch64"), dist("x86_64")) else { return Ok(()) };
+    for library in stage::PROGRAMS.iter().filter(|file| file.contains("client/")) {
+        let files = [one.join(library), other.join(library)];
+        if !files.iter().all(|file| file.exists()) {
+            return Ok(());
+        }
+        let [one, other] = [Facts::of(&files[0])?.exports, Facts::of(&files[1])?.exports];
+        if one.is_empty() || one != other {
+            let differ: Vec<_> = one.symmetric_difference(&other).cloned().collect();
+            bail!("{library} offers other functions on aarch64: {}", differ.join(", "));
+        }
+        step(&format!("{library}: {} functions on both processors", one.len()));
+    }
+    Ok(())
+}
+
+/// What a command prints.
+fn said(command: &mut Command) -> Result<String> {
+    let output =
+        command.output().with_context(|| format!("cannot start `{}`", util::show(command)))?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        bail!("`{}` failed ({}): {}", util::show(command), output.status, error.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
