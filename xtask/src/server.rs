@@ -45,6 +45,14 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Ends one that cannot be asked to: what started it in namespaces of its own minds no signal
+    /// but this one, with which all in them ends.
+    pub(crate) fn end(mut self) {
+        let _ = self.child.kill();
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // Asked to stop as a user would; killed if that does not work.

@@ -42,7 +42,7 @@ fn make(profile: Profile, checked: bool) -> Result<()> {
 }
 
 fn said(wheel: &Path) -> Result<()> {
-    step(&format!("{} ({} kB)", wheel.display(), fs::metadata(&wheel)?.len() / 1000));
+    step(&format!("{} ({} kB)", wheel.display(), fs::metadata(wheel)?.len() / 1000));
     Ok(())
 }
 

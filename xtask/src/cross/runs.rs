@@ -204,7 +204,9 @@ fn arm_server(_whole: bool) -> Result<String> {
         &cases,
         |case| Some(suite::here(&dist, &native, case)),
         |case| suite::here(&dist, &emulated, case),
-    )?;
+    );
+    emulated.end();
+    let outcome = outcome?;
     outcome.check(&[])?;
     Ok(count(&outcome))
 }

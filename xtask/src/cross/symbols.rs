@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use object::Endianness;
 use object::elf::FileHeader64;
-use object::read::elf::{FileHeader, Sym};
+use object::read::elf::{Dyn, FileHeader, Sym};
 
 use super::targets::OLDEST;
 
@@ -101,7 +101,6 @@ fn read(data: &[u8]) -> Result<Facts> {
             facts.exports.insert(text(symbol.name(endian, symbols.strings())?));
         }
     }
-    use object::read::elf::Dyn;
     if let Some((entries, link)) = sections.dynamic(endian, data)? {
         let strings = sections.strings(endian, data, link)?;
         for entry in entries.iter().filter(|entry| entry.tag(endian) == object::elf::DT_NEEDED) {

@@ -101,8 +101,8 @@ pub(crate) fn arm_compiler_beside_nvcc() -> Result<PathBuf> {
 pub(crate) const NEW: &str = "trixie";
 
 /// QEMU's emulator of aarch64 programs. Those of before 8 keep a record of each page, and are lost
-/// in the address space that the client reserves; those of before 8.2 do not say whether a fault was
-/// a write.
+/// in the address space that the client reserves; those of before 8.2 do not say whether a fault
+/// was a write.
 pub(crate) fn emulator() -> Result<PathBuf> {
     let dir = folder().join("qemu");
     let program = dir.join("usr/bin/qemu-aarch64");
