@@ -126,7 +126,7 @@ const FOR_ARM_SERVER: [&str; 12] = [
     "graph_explicit",
 ];
 
-/// Of other releases: folder, wheels. NVIDIA has none for aarch64 of what is left out.
+/// Of other releases: folder, wheels. NVIDIA has none of 12.0 for aarch64.
 const ARM_WHEELS: [(&str, &[&str]); 4] = [
     ("12.4", &["nvidia-cuda-runtime-cu12==12.4.127"]),
     ("12.9", &["nvidia-cuda-runtime-cu12==12.9.79"]),
