@@ -514,6 +514,8 @@ int main(int argc, char** argv) {
                           {"threads", threads}, {"random", random_order}, {"wishes", wishes}, {"lost", lost}};
     CHECK(cudaGetDeviceCount(&devices));
     EXPECT(devices > 1);
+    printf("begun\n");
+    fflush(stdout);
     for (const Part& part : parts) {
         bool is_wanted = argc > 1 ? part.name == std::string(argv[1]) : part.run != lost;
         if (is_wanted) part.run();

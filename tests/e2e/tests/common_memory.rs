@@ -98,19 +98,19 @@ fn cut_connections_change_nothing() {
     for part in ["turns", "events", "random"] {
         let program = Program::new("common_memory").arg(part).env("OUTBOARD_TRANSPORT", "tcp");
         let (is_over, cuts) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (before, _) = proxy.counts();
-        // A session that has not begun cannot be resumed; further connections are of one that has.
-        let has_begun = || proxy.counts().0 > before + 1;
+        let mut running = program.start_through_list(&both);
+        // A session that has not begun cannot be resumed.
+        running.wait_for_line("begun");
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(150));
-                    if has_begun() && proxy.cut(None) > 0 {
+                    if proxy.cut(None) > 0 {
                         cuts.store(true, Ordering::Relaxed);
                     }
                 }
             });
-            let outcome = program.through_list(&both);
+            let outcome = running.finish();
             is_over.store(true, Ordering::Relaxed);
             outcome
         });
