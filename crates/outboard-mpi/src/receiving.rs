@@ -21,7 +21,7 @@ pub(crate) struct Receiving {
     comm: Handle,
     /// If MPI may write a header there.
     job: Option<&'static Job>,
-    /// What it is that comes, if the program has asked before.
+    /// The message that the program has probed, if it is going to receive that one.
     origin: Option<Origin>,
 }
 
@@ -48,7 +48,7 @@ impl Receiving {
         (buffer.from(origin), here)
     }
 
-    /// What comes is this.
+    /// The buffer is for a message that the program has probed.
     pub(crate) fn from(self, origin: Option<Origin>) -> Receiving {
         Receiving { origin, ..self }
     }

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::{dist, programs};
+use crate::{dist, programs, within};
 
 /// The MPIs that `cargo xtask mpi` lays out.
 pub const MPIS: [&str; 2] = ["openmpi", "mpich"];
@@ -47,12 +47,8 @@ pub fn mpirun(mpi: &Path, ranks: u32, command: &[&str]) -> Command {
 #[must_use]
 pub fn written(mut command: Command) -> String {
     let mut run = command.spawn().expect("it starts");
-    let began = Instant::now();
-    while run.try_wait().expect("it is a child").is_none() {
-        if began.elapsed() > LIMIT {
-            let _ = run.kill();
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    if !within(LIMIT, || run.try_wait().expect("it is a child").is_some()) {
+        let _ = run.kill();
     }
     let ended = run.wait_with_output().expect("it has ended");
     assert!(ended.status.success(), "{command:?}: {ended:?}");

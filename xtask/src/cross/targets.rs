@@ -16,7 +16,7 @@ pub(crate) enum Parts {
 /// A kind of machines.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// What it is called on command lines and in names of folders.
+    /// Its name on command lines and of its folder.
     pub(crate) name: &'static str,
     /// Rust's name of it.
     pub(crate) triple: &'static str,
