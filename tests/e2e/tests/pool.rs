@@ -141,6 +141,9 @@ fn a_lease_is_given_back_by_whatever_signal_the_program_ends() {
     for signal in [Signal::TERM, Signal::HUP, Signal::USR1] {
         let mut run = Run::start(&broker, &client, &["--gpus", "1"]);
         run.lines.find("ready");
+        // Open until the program has ended: `wait` closes what the child still has, and `cat` would
+        // end before a slow `outboard` passes the signal on.
+        let _input = run.child.stdin.take();
         let pid = Pid::from_child(&run.child);
         kill_process(pid, signal).unwrap();
         let status = run.child.wait().unwrap();
