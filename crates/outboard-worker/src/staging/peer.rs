@@ -70,6 +70,8 @@ struct Watching {
     /// Whether the peer has been told that the stream has come.
     told: bool,
     gave_up: bool,
+    /// Whether the program is to be told if nothing comes of it.
+    reports: bool,
     /// Whether all bytes are in place.
     is_stored: bool,
     /// A source that is queued and waits for the peer to want it.
@@ -244,8 +246,8 @@ fn watch(
     let bytes = copy.own.groups.cut().len();
     let what = CopyDescription { to_device: copy.end == End::Destination, way: "peer", bytes };
     let (told, gave_up, is_stored) = (false, false, false);
-    let phase = Phase::Under(progress);
-    let watching = Watching { copy, phase, told, gave_up, is_stored, waits_to_go };
+    let (phase, reports) = (Phase::Under(progress), copy.leads);
+    let watching = Watching { copy, phase, told, gave_up, reports, is_stored, waits_to_go };
     site.watcher.add(Box::new(watching), what);
 }
 
@@ -261,6 +263,14 @@ impl Crossing {
     /// Whether the destination has come to nothing, and will not take any bytes.
     fn is_unwanted(&self) -> bool {
         self.half.done() == Some(false) && self.half.granted() == 0
+    }
+
+    /// Tells the program that nothing came of it, unless that is not `due`: before its stream goes
+    /// on.
+    fn report_loss(&self, due: &mut bool) {
+        if std::mem::take(due) {
+            self.own.failures.report(LOST);
+        }
     }
 
     /// It has come to nothing before it was started: the other half need not wait for it.
@@ -333,11 +343,11 @@ impl Watching {
         }
     }
 
-    fn end(&self) -> Step {
-        let Crossing { own, leads, turn, .. } = &*self.copy;
-        if *leads && self.has_failed() {
-            own.failures.report(LOST);
+    fn end(&mut self) -> Step {
+        if self.has_failed() {
+            self.copy.report_loss(&mut self.reports);
         }
+        let Crossing { own, turn, .. } = &*self.copy;
         own.bulk.end(own.number);
         if let Some(turn) = turn {
             turn.end();
@@ -354,7 +364,7 @@ impl Watching {
         }
     }
 
-    fn come_to_nothing(&self) -> Step {
+    fn come_to_nothing(&mut self) -> Step {
         self.copy.abandon();
         self.end()
     }
@@ -375,8 +385,12 @@ impl Watched for Watching {
             Stage::Starting => Step::ForDevice,
             Stage::Failed => self.come_to_nothing(),
             Stage::Moving(moving) => {
-                if copy.end == End::Destination && copy.half.is_cancelled() {
-                    copy.own.bulk.forsake(copy.own.number);
+                if copy.end == End::Destination && (lost || copy.half.is_cancelled()) {
+                    // Its stream may stand still for the bytes, and goes on without them.
+                    copy.report_loss(&mut self.reports);
+                    if copy.half.is_cancelled() {
+                        copy.own.bulk.forsake(copy.own.number);
+                    }
                     moving.break_off();
                 } else if lost || copy.end == End::Source && copy.is_unwanted() {
                     moving.break_off();

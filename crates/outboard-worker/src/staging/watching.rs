@@ -26,7 +26,7 @@ pub(super) struct Watching {
     pub(super) place: Option<Place>,
     /// What the peer says of it, where that matters.
     pub(super) half: Option<Arc<Half>>,
-    /// Whether the program is told if nothing comes of it.
+    /// Whether the program is to be told if nothing comes of it.
     pub(super) reports: bool,
     /// What the program's stream stands still for, of one that starts later.
     pub(super) turn: Option<Turn>,
@@ -119,6 +119,7 @@ impl Watching {
         if !self.gave_up && !self.keeps_what_is_there() {
             return;
         }
+        self.report_loss();
         let to_device = self.destination.is_some();
         place.release(to_device);
         let now = Instant::now();
@@ -154,11 +155,16 @@ impl Watching {
         Step::Moved
     }
 
-    fn end(&mut self, place: Place, is_safe: bool) -> Step {
-        let DeferredCopy { number, bulk, failures, .. } = &self.part.own;
-        if self.reports && self.lost {
-            failures.report(LOST);
+    /// Tells the program that nothing came of it, before its stream goes on.
+    fn report_loss(&mut self) {
+        if self.lost && std::mem::take(&mut self.reports) {
+            self.part.own.failures.report(LOST);
         }
+    }
+
+    fn end(&mut self, place: Place, is_safe: bool) -> Step {
+        self.report_loss();
+        let DeferredCopy { number, bulk, failures, .. } = &self.part.own;
         bulk.end(*number);
         if let Some(turn) = &self.turn {
             turn.end();
