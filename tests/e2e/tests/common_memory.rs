@@ -104,10 +104,10 @@ fn cut_connections_change_nothing() {
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(150));
                     if proxy.cut(None) > 0 {
                         cuts.store(true, Ordering::Relaxed);
                     }
+                    std::thread::sleep(Duration::from_millis(100));
                 }
             });
             let outcome = running.finish();
