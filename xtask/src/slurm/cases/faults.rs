@@ -62,6 +62,8 @@ pub(super) fn node(world: &mut World) -> Result<()> {
     // As the site's health check does, or Slurm itself after SlurmdTimeout.
     world.scontrol(&["update", "NodeName=n1", "State=DOWN", "Reason=dead"])?;
     world.expect_ended(lease.number)?;
+    // A lease ends before Slurm takes its job for one that waits, which alone can be moved.
+    within(SOON, "the job waits", || Ok(world.state(job)? == "PENDING"))?;
     world.scontrol(&["update", &format!("JobId={job}"), "ReqNodeList=n2"])?;
     begin_now(world, job)?;
     let second = world.used_lease(job)?;
