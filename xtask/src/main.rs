@@ -28,6 +28,7 @@ mod programs;
 mod python;
 #[cfg(test)]
 mod recipe;
+mod releases;
 mod server;
 mod slurm;
 mod soak;

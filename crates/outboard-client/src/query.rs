@@ -58,8 +58,12 @@ impl Query {
         &self.platform
     }
 
-    /// Asks, and returns the encoded answer; `None` for a message that the server could not answer.
+    /// Asks, and returns the encoded answer; `None` for a message that the server does not know
+    /// or could not answer.
     pub fn ask<M: Call>(&self, message: &M) -> Result<Option<Vec<u8>>, QueryError> {
+        if !self.link.knows::<M>() {
+            return Ok(None);
+        }
         let reply = self
             .link
             .call(M::OP, ContextId::NONE, |writer| message.encode(writer))

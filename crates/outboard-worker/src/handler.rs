@@ -1,6 +1,7 @@
 //! How a session's commands are carried out.
 
 use outboard_control::meter::Class;
+use outboard_wire::handshake::VERSION;
 
 use crate::answer::{Incoming, Outcome};
 use crate::generated::dispatch::{continues_chains, dispatch};
@@ -64,7 +65,7 @@ impl Handler for Worker {
         }
         let outcome: Outcome = match dispatched {
             Ok(Some(outcome)) => outcome,
-            Ok(None) => return self.violated(&format_args!("there is no message {}", command.op)),
+            Ok(None) => return self.violated(&Unknown(command.op)),
             Err(error) => return self.violated(&error),
         };
         if let Err(error) = outcome {
@@ -73,10 +74,20 @@ impl Handler for Worker {
     }
 }
 
+/// A command that came from a client of a newer release, or from none of ours.
+#[derive(Debug, thiserror::Error)]
+#[error("release {release} of the server, protocol {VERSION}, has no command {0}", release = env!("CARGO_PKG_VERSION"))]
+struct Unknown(u16);
+
 impl Worker {
     /// Ends the session: what a client of ours would never send has come.
     pub(crate) fn violated(&self, what: &dyn std::fmt::Display) {
         tracing::warn!(reason = %what, "the client broke the protocol; the session ends");
-        io::end_session();
+        io::end_session(
+            self.client.replier(),
+            &format!(
+                "ended, as its client broke the protocol ({what}): use client and server of one release"
+            ),
+        );
     }
 }

@@ -166,6 +166,17 @@ impl RawClient {
         self.send(M::OP, 0, message);
     }
 
+    /// Sends a command of any number and any bytes, which nobody answers.
+    pub fn post_raw(&mut self, op: u16, payload: &[u8]) {
+        let mut writer = Writer::new();
+        self.sent += 1;
+        let len = payload.len() as u32;
+        CommandHeader { len, op, flags: 0, ctx: ContextId(self.ctx), seq: self.sent }
+            .encode(&mut writer);
+        writer.fixed(payload);
+        self.write(writer.as_slice());
+    }
+
     /// Sends several of them at once.
     pub fn post_all<M: Message>(&mut self, messages: impl IntoIterator<Item = M>) {
         let mut writer = Writer::new();

@@ -10,6 +10,7 @@ mod book;
 mod chains;
 mod control;
 mod coverage;
+mod forms;
 mod front;
 mod model;
 mod nccl;
@@ -57,6 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("crates/outboard-libnccl/src/exports.rs", rustfmt(&nccl.exports())?),
         ("docs/coverage-nccl.md", nccl.page()),
         ("api/wire.lock", messages.lock()),
+        ("api/wire-forms.lock", messages.forms()),
         ("api/control.lock", control.lock()),
         ("docs/coverage-nvml.md", nvml.page()),
         ("docs/coverage.md", coverage::page(&api, &messages)),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::backend::Backends;
+use super::forms::Forms;
 use super::wire::Messages;
 use super::{front, model, rustfmt};
 
@@ -42,6 +43,7 @@ fn messages_are_written_as_expected() {
     rust("messages.rs", &messages.codec());
     rust("dispatch.rs", &messages.dispatch());
     expect("wire.lock", &messages.lock());
+    expect("wire-forms.lock", &messages.forms());
 }
 
 #[test]
@@ -77,7 +79,7 @@ fn said(message: &str) -> String {
 
 fn said_of(message: &str, traits: &str) -> String {
     let files = BTreeMap::from([("lamp".to_owned(), message.to_owned())]);
-    let outcome = Messages::from_parts(&files, "")
+    let outcome = Messages::from_parts(&files, "", Forms::default())
         .and_then(|messages| Backends::from_parts(traits, &messages));
     format!("{:#}", outcome.err().expect("the description is bad"))
 }
@@ -95,14 +97,16 @@ fn bad_messages_are_refused_in_sentences() {
     let twice = ["lamp", "room"].map(|family| {
         (family.to_owned(), "[lamp]\nclass = \"call\"\nchains = \"keeps\"".to_owned())
     });
-    let error =
-        Messages::from_parts(&BTreeMap::from(twice), "").err().expect("the description is bad");
+    let error = Messages::from_parts(&BTreeMap::from(twice), "", Forms::default())
+        .err()
+        .expect("the description is bad");
     assert_eq!(
         error.to_string(),
         "lamp is described in api/wire/lamp.toml and in api/wire/room.toml"
     );
-    let error =
-        Messages::from_parts(&BTreeMap::new(), "lamp = 1").err().expect("the description is bad");
+    let error = Messages::from_parts(&BTreeMap::new(), "lamp = 1", Forms::default())
+        .err()
+        .expect("the description is bad");
     assert_eq!(
         error.to_string(),
         "lamp has a number in api/wire.lock but is not in api/wire/; a message that is not sent any more stays there"

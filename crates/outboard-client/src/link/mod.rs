@@ -57,7 +57,8 @@ use outboard_wire::handshake::files::{FILES, Files};
 use outboard_wire::handshake::queued::{QUEUED, Queued};
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::windows::WINDOWS;
-use outboard_wire::handshake::{Hello, Welcome};
+use outboard_wire::handshake::{Hello, VERSION, Version, Welcome};
+use outboard_wire::messages::{Message, OLDEST};
 use outboard_wire::{ContextId, Writer};
 
 pub use bulk::{Later, Sent, Ticket, Upload};
@@ -89,6 +90,8 @@ pub struct Link {
     files: AtomicU64,
     /// For workers of other servers, if the server links its own to them.
     introduction: Option<Introduction>,
+    /// The protocol's version that the server speaks.
+    server: Version,
 }
 
 impl Link {
@@ -128,6 +131,7 @@ impl Link {
             .map_err(ConnectError::Local)?;
         link.takes_files = takes_files;
         link.introduction = introduction;
+        link.server = welcome.version;
         Ok((link, welcome))
     }
 
@@ -157,7 +161,14 @@ impl Link {
             takes_files: false,
             files: AtomicU64::new(0),
             introduction: None,
+            server: VERSION,
         })
+    }
+
+    /// Whether the server knows this message.
+    #[inline]
+    pub(crate) fn knows<M: Message>(&self) -> bool {
+        M::SINCE <= OLDEST || M::SINCE <= self.server.minor
     }
 
     /// What a worker of another server must know to connect to this session's.

@@ -130,6 +130,7 @@ impl Session {
         stream: StreamId,
         message: &M,
     ) -> Result<u64> {
+        self.check_known::<M>()?;
         let seq = self.link.send(M::OP, ctx, |writer| message.encode(writer))?;
         self.progress.posted_to(stream, seq);
         Ok(seq)
@@ -142,6 +143,7 @@ impl Session {
         ctx: ContextId,
         message: &M,
     ) -> Result<u64> {
+        self.check_known::<M>()?;
         Ok(self.link.post(M::OP, ctx, |writer| message.encode(writer))?)
     }
 
@@ -205,6 +207,7 @@ impl Session {
         message: &M,
         to: Option<(*mut u8, usize)>,
     ) -> Result<Reply> {
+        self.check_known::<M>()?;
         let reply = self.with_memory(|| {
             let encode = |writer: &mut Writer| message.encode(writer);
             // SAFETY: by the contract above.
@@ -213,7 +216,14 @@ impl Session {
         self.pending.take().map(|()| reply)
     }
 
+    /// A server of an older release gets no message that it does not know.
+    #[inline]
+    fn check_known<M: msg::Message>(&self) -> Result<()> {
+        if self.link.knows::<M>() { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) }
+    }
+
     fn exchange<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Reply> {
+        self.check_known::<M>()?;
         Ok(self.link.call(M::OP, ctx, |writer| message.encode(writer))?)
     }
 
@@ -225,6 +235,7 @@ impl Session {
         message: &M,
         then: Then,
     ) -> Result<()> {
+        self.check_known::<M>()?;
         Ok(self.link.call_then(M::OP, ctx, |writer| message.encode(writer), then)?)
     }
 

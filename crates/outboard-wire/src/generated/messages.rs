@@ -3,10 +3,21 @@
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::types::*;
 
+/// The protocol's major version.
+pub const MAJOR: u16 = 1;
+
+/// The protocol's minor version.
+pub const MINOR: u16 = 5;
+
+/// The minor version of the first release: every server knows its messages.
+pub const OLDEST: u16 = 4;
+
 /// A message that a client sends.
 pub trait Message: Encode {
     /// Its number in the frame header.
     const OP: u16;
+    /// The minor version of the protocol that brought it: older servers do not know it.
+    const SINCE: u16;
 }
 
 /// A message that is answered.
@@ -32,6 +43,7 @@ impl<'a> Decode<'a> for ContextClose {
 
 impl Message for ContextClose {
     const OP: u16 = 1;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ContextClose`].
@@ -75,6 +87,7 @@ impl<'a> Decode<'a> for ContextLimit {
 
 impl Message for ContextLimit {
     const OP: u16 = 2;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ContextLimit`].
@@ -129,6 +142,7 @@ impl<'a> Decode<'a> for ContextOpen {
 
 impl Message for ContextOpen {
     const OP: u16 = 3;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ContextOpen`].
@@ -177,6 +191,7 @@ impl<'a> Decode<'a> for ContextSetLimit {
 
 impl Message for ContextSetLimit {
     const OP: u16 = 4;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ContextSetLimit`].
@@ -215,6 +230,7 @@ impl<'a> Decode<'a> for ContextSynchronize {
 
 impl Message for ContextSynchronize {
     const OP: u16 = 5;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ContextSynchronize`].
@@ -266,6 +282,7 @@ impl<'a> Decode<'a> for CopyIn<'a> {
 
 impl Message for CopyIn<'_> {
     const OP: u16 = 6;
+    const SINCE: u16 = 4;
 }
 
 /// Copies a transfer that travels on lanes to linear device memory. Only clients of earlier versions send it.
@@ -310,6 +327,7 @@ impl<'a> Decode<'a> for CopyInBulk {
 
 impl Message for CopyInBulk {
     const OP: u16 = 7;
+    const SINCE: u16 = 4;
 }
 
 /// Copies within the device (or between devices of the process), rows of a rectangle.
@@ -362,6 +380,7 @@ impl<'a> Decode<'a> for CopyOnDevice {
 
 impl Message for CopyOnDevice {
     const OP: u16 = 8;
+    const SINCE: u16 = 4;
 }
 
 /// Copies linear device memory to the host; the bytes are in the answer.
@@ -394,6 +413,7 @@ impl<'a> Decode<'a> for CopyOut {
 
 impl Message for CopyOut {
     const OP: u16 = 9;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`CopyOut`].
@@ -462,6 +482,7 @@ impl<'a> Decode<'a> for CopyOutBulk {
 
 impl Message for CopyOutBulk {
     const OP: u16 = 10;
+    const SINCE: u16 = 4;
 }
 
 /// Makes an event; `flags` as of `cuEventCreate`.
@@ -491,6 +512,7 @@ impl<'a> Decode<'a> for EventCreate {
 
 impl Message for EventCreate {
     const OP: u16 = 11;
+    const SINCE: u16 = 4;
 }
 
 /// Ends an event.
@@ -515,6 +537,7 @@ impl<'a> Decode<'a> for EventDestroy {
 
 impl Message for EventDestroy {
     const OP: u16 = 12;
+    const SINCE: u16 = 4;
 }
 
 /// Milliseconds between two recorded events.
@@ -544,6 +567,7 @@ impl<'a> Decode<'a> for EventElapsed {
 
 impl Message for EventElapsed {
     const OP: u16 = 13;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`EventElapsed`].
@@ -592,6 +616,7 @@ impl<'a> Decode<'a> for EventQuery {
 
 impl Message for EventQuery {
     const OP: u16 = 14;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`EventQuery`].
@@ -643,6 +668,7 @@ impl<'a> Decode<'a> for EventRecord {
 
 impl Message for EventRecord {
     const OP: u16 = 15;
+    const SINCE: u16 = 4;
 }
 
 /// Waits for the event's latest record.
@@ -667,6 +693,7 @@ impl<'a> Decode<'a> for EventSynchronize {
 
 impl Message for EventSynchronize {
     const OP: u16 = 16;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`EventSynchronize`].
@@ -738,6 +765,7 @@ impl<'a> Decode<'a> for Fill {
 
 impl Message for Fill {
     const OP: u16 = 17;
+    const SINCE: u16 = 4;
 }
 
 /// `cuFuncSetAttribute`.
@@ -774,6 +802,7 @@ impl<'a> Decode<'a> for FunctionSetAttribute {
 
 impl Message for FunctionSetAttribute {
     const OP: u16 = 18;
+    const SINCE: u16 = 4;
 }
 
 /// `cuFuncSetCacheConfig`.
@@ -803,6 +832,7 @@ impl<'a> Decode<'a> for FunctionSetCacheConfig {
 
 impl Message for FunctionSetCacheConfig {
     const OP: u16 = 19;
+    const SINCE: u16 = 4;
 }
 
 /// The next piece of an image, at most a frame; `module_load` and `image_complete` use all pieces since the last one.
@@ -827,6 +857,7 @@ impl<'a> Decode<'a> for ImageData<'a> {
 
 impl Message for ImageData<'_> {
     const OP: u16 = 20;
+    const SINCE: u16 = 4;
 }
 
 /// Launches a kernel.
@@ -887,6 +918,7 @@ impl<'a> Decode<'a> for Launch<'a> {
 
 impl Message for Launch<'_> {
     const OP: u16 = 21;
+    const SINCE: u16 = 4;
 }
 
 /// Allocates at least `bytes` (not 0), aligned to 256 or more.
@@ -911,6 +943,7 @@ impl<'a> Decode<'a> for MemoryAlloc {
 
 impl Message for MemoryAlloc {
     const OP: u16 = 22;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MemoryAlloc`].
@@ -964,6 +997,7 @@ impl<'a> Decode<'a> for MemoryAllocAsync {
 
 impl Message for MemoryAllocAsync {
     const OP: u16 = 23;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MemoryAllocAsync`].
@@ -1012,6 +1046,7 @@ impl<'a> Decode<'a> for MemoryFree {
 
 impl Message for MemoryFree {
     const OP: u16 = 24;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MemoryFree`].
@@ -1060,6 +1095,7 @@ impl<'a> Decode<'a> for MemoryFreeAsync {
 
 impl Message for MemoryFreeAsync {
     const OP: u16 = 25;
+    const SINCE: u16 = 4;
 }
 
 /// Free and total bytes of the context's device.
@@ -1079,6 +1115,7 @@ impl<'a> Decode<'a> for MemoryInfo {
 
 impl Message for MemoryInfo {
     const OP: u16 = 26;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MemoryInfo`].
@@ -1138,6 +1175,7 @@ impl<'a> Decode<'a> for ModuleFunction<'a> {
 
 impl Message for ModuleFunction<'_> {
     const OP: u16 = 27;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ModuleFunction`].
@@ -1186,6 +1224,7 @@ impl<'a> Decode<'a> for ModuleFunctions {
 
 impl Message for ModuleFunctions {
     const OP: u16 = 28;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ModuleFunctions`].
@@ -1237,6 +1276,7 @@ impl<'a> Decode<'a> for ModuleGlobal<'a> {
 
 impl Message for ModuleGlobal<'_> {
     const OP: u16 = 29;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ModuleGlobal`].
@@ -1303,6 +1343,7 @@ impl<'a> Decode<'a> for ModuleLoad {
 
 impl Message for ModuleLoad {
     const OP: u16 = 30;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ModuleLoad`].
@@ -1354,6 +1395,7 @@ impl<'a> Decode<'a> for ModuleUnload {
 
 impl Message for ModuleUnload {
     const OP: u16 = 31;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ModuleUnload`].
@@ -1413,6 +1455,7 @@ impl<'a> Decode<'a> for Occupancy {
 
 impl Message for Occupancy {
     const OP: u16 = 32;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`Occupancy`].
@@ -1469,6 +1512,7 @@ impl<'a> Decode<'a> for StreamCreate {
 
 impl Message for StreamCreate {
     const OP: u16 = 33;
+    const SINCE: u16 = 4;
 }
 
 /// Ends a stream; its work still runs.
@@ -1493,6 +1537,7 @@ impl<'a> Decode<'a> for StreamDestroy {
 
 impl Message for StreamDestroy {
     const OP: u16 = 34;
+    const SINCE: u16 = 4;
 }
 
 /// `Ok` if the stream's work is done, else `CUDA_ERROR_NOT_READY`.
@@ -1517,6 +1562,7 @@ impl<'a> Decode<'a> for StreamQuery {
 
 impl Message for StreamQuery {
     const OP: u16 = 35;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`StreamQuery`].
@@ -1560,6 +1606,7 @@ impl<'a> Decode<'a> for StreamSynchronize {
 
 impl Message for StreamSynchronize {
     const OP: u16 = 36;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`StreamSynchronize`].
@@ -1611,6 +1658,7 @@ impl<'a> Decode<'a> for StreamWaitEvent {
 
 impl Message for StreamWaitEvent {
     const OP: u16 = 37;
+    const SINCE: u16 = 4;
 }
 
 /// `cuStreamWaitValue32` (`wide` false) or `64`; `flags` as of `CUstreamWaitValue_flags`.
@@ -1655,6 +1703,7 @@ impl<'a> Decode<'a> for StreamWaitValue {
 
 impl Message for StreamWaitValue {
     const OP: u16 = 38;
+    const SINCE: u16 = 4;
 }
 
 /// `cuStreamWriteValue32` (`wide` false) or `64`.
@@ -1699,6 +1748,7 @@ impl<'a> Decode<'a> for StreamWriteValue {
 
 impl Message for StreamWriteValue {
     const OP: u16 = 39;
+    const SINCE: u16 = 4;
 }
 
 /// How many clusters of a launch fit on the device, or, for `largest`, the blocks of the largest cluster it could have.
@@ -1751,6 +1801,7 @@ impl<'a> Decode<'a> for OccupancyClusters {
 
 impl Message for OccupancyClusters {
     const OP: u16 = 40;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`OccupancyClusters`].
@@ -1839,6 +1890,7 @@ impl<'a> Decode<'a> for TensorMapTiled {
 
 impl Message for TensorMapTiled {
     const OP: u16 = 41;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`TensorMapTiled`].
@@ -1895,6 +1947,7 @@ impl<'a> Decode<'a> for HostCall {
 
 impl Message for HostCall {
     const OP: u16 = 42;
+    const SINCE: u16 = 4;
 }
 
 /// Allocates physical memory, which is `memory` from now on.
@@ -1943,6 +1996,7 @@ impl<'a> Decode<'a> for VmmCreate {
 
 impl Message for VmmCreate {
     const OP: u16 = 43;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`VmmCreate`].
@@ -1991,6 +2045,7 @@ impl<'a> Decode<'a> for VmmFree {
 
 impl Message for VmmFree {
     const OP: u16 = 44;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`VmmFree`].
@@ -2052,6 +2107,7 @@ impl<'a> Decode<'a> for VmmGranularity {
 
 impl Message for VmmGranularity {
     const OP: u16 = 45;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`VmmGranularity`].
@@ -2116,6 +2172,7 @@ impl<'a> Decode<'a> for VmmMap {
 
 impl Message for VmmMap {
     const OP: u16 = 46;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`VmmMap`].
@@ -2159,6 +2216,7 @@ impl<'a> Decode<'a> for VmmRelease {
 
 impl Message for VmmRelease {
     const OP: u16 = 47;
+    const SINCE: u16 = 4;
 }
 
 /// Reserves addresses, at a multiple of `align` (0: any), at `hint` if that is free.
@@ -2191,6 +2249,7 @@ impl<'a> Decode<'a> for VmmReserve {
 
 impl Message for VmmReserve {
     const OP: u16 = 48;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`VmmReserve`].
@@ -2247,6 +2306,7 @@ impl<'a> Decode<'a> for VmmSetAccess {
 
 impl Message for VmmSetAccess {
     const OP: u16 = 49;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`VmmSetAccess`].
@@ -2295,6 +2355,7 @@ impl<'a> Decode<'a> for VmmUnmap {
 
 impl Message for VmmUnmap {
     const OP: u16 = 50;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`VmmUnmap`].
@@ -2358,6 +2419,7 @@ impl<'a> Decode<'a> for CopyInLate {
 
 impl Message for CopyInLate {
     const OP: u16 = 51;
+    const SINCE: u16 = 4;
 }
 
 /// Adds an input. `log` is filled whether it works or not.
@@ -2398,6 +2460,7 @@ impl<'a> Decode<'a> for LinkAdd<'a> {
 
 impl Message for LinkAdd<'_> {
     const OP: u16 = 52;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`LinkAdd`].
@@ -2449,6 +2512,7 @@ impl<'a> Decode<'a> for LinkComplete {
 
 impl Message for LinkComplete {
     const OP: u16 = 53;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`LinkComplete`].
@@ -2508,6 +2572,7 @@ impl<'a> Decode<'a> for LinkCreate {
 
 impl Message for LinkCreate {
     const OP: u16 = 54;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`LinkCreate`].
@@ -2551,6 +2616,7 @@ impl<'a> Decode<'a> for LinkDestroy {
 
 impl Message for LinkDestroy {
     const OP: u16 = 55;
+    const SINCE: u16 = 4;
 }
 
 /// Bytes of a linked image, from `offset` on.
@@ -2580,6 +2646,7 @@ impl<'a> Decode<'a> for LinkOutput {
 
 impl Message for LinkOutput {
     const OP: u16 = 56;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`LinkOutput`].
@@ -2631,6 +2698,7 @@ impl<'a> Decode<'a> for ArrayCreate {
 
 impl Message for ArrayCreate {
     const OP: u16 = 57;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ArrayCreate`].
@@ -2679,6 +2747,7 @@ impl<'a> Decode<'a> for ArrayDestroy {
 
 impl Message for ArrayDestroy {
     const OP: u16 = 58;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ArrayDestroy`].
@@ -2734,6 +2803,7 @@ impl<'a> Decode<'a> for ArrayMemoryRequirements {
 
 impl Message for ArrayMemoryRequirements {
     const OP: u16 = 59;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ArrayMemoryRequirements`].
@@ -2795,6 +2865,7 @@ impl<'a> Decode<'a> for ArrayPlane {
 
 impl Message for ArrayPlane {
     const OP: u16 = 60;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ArrayPlane`].
@@ -2848,6 +2919,7 @@ impl<'a> Decode<'a> for ArraySparseProperties {
 
 impl Message for ArraySparseProperties {
     const OP: u16 = 61;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ArraySparseProperties`].
@@ -2910,6 +2982,7 @@ impl<'a> Decode<'a> for CopyBox {
 
 impl Message for CopyBox {
     const OP: u16 = 62;
+    const SINCE: u16 = 4;
 }
 
 /// Copies packed bytes of the command to a box on the device.
@@ -2948,6 +3021,7 @@ impl<'a> Decode<'a> for CopyBoxIn<'a> {
 
 impl Message for CopyBoxIn<'_> {
     const OP: u16 = 63;
+    const SINCE: u16 = 4;
 }
 
 /// Copies `bytes` packed bytes of a box, from offset `from` on, to the device: a transfer on lanes, or, if `late`, bytes that the worker requests when the stream reaches the copy.
@@ -3002,6 +3076,7 @@ impl<'a> Decode<'a> for CopyBoxInBulk {
 
 impl Message for CopyBoxInBulk {
     const OP: u16 = 64;
+    const SINCE: u16 = 4;
 }
 
 /// Copies a box on the device to the host; its packed bytes are in the answer.
@@ -3032,6 +3107,7 @@ impl<'a> Decode<'a> for CopyBoxOut {
 
 impl Message for CopyBoxOut {
     const OP: u16 = 65;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`CopyBoxOut`].
@@ -3106,6 +3182,7 @@ impl<'a> Decode<'a> for CopyBoxOutBulk {
 
 impl Message for CopyBoxOutBulk {
     const OP: u16 = 66;
+    const SINCE: u16 = 4;
 }
 
 /// Makes a mipmapped array.
@@ -3136,6 +3213,7 @@ impl<'a> Decode<'a> for MipmapCreate {
 
 impl Message for MipmapCreate {
     const OP: u16 = 67;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MipmapCreate`].
@@ -3179,6 +3257,7 @@ impl<'a> Decode<'a> for MipmapDestroy {
 
 impl Message for MipmapDestroy {
     const OP: u16 = 68;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MipmapDestroy`].
@@ -3230,6 +3309,7 @@ impl<'a> Decode<'a> for MipmapLevel {
 
 impl Message for MipmapLevel {
     const OP: u16 = 69;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MipmapLevel`].
@@ -3278,6 +3358,7 @@ impl<'a> Decode<'a> for SurfaceCreate {
 
 impl Message for SurfaceCreate {
     const OP: u16 = 70;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`SurfaceCreate`].
@@ -3326,6 +3407,7 @@ impl<'a> Decode<'a> for SurfaceDestroy {
 
 impl Message for SurfaceDestroy {
     const OP: u16 = 71;
+    const SINCE: u16 = 4;
 }
 
 /// Makes a texture object; its value is what kernels use.
@@ -3356,6 +3438,7 @@ impl<'a> Decode<'a> for TextureCreate {
 
 impl Message for TextureCreate {
     const OP: u16 = 72;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`TextureCreate`].
@@ -3404,6 +3487,7 @@ impl<'a> Decode<'a> for TextureDestroy {
 
 impl Message for TextureDestroy {
     const OP: u16 = 73;
+    const SINCE: u16 = 4;
 }
 
 /// The value of an attribute.
@@ -3433,6 +3517,7 @@ impl<'a> Decode<'a> for StreamAttribute {
 
 impl Message for StreamAttribute {
     const OP: u16 = 74;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`StreamAttribute`].
@@ -3484,6 +3569,7 @@ impl<'a> Decode<'a> for StreamBatch {
 
 impl Message for StreamBatch {
     const OP: u16 = 75;
+    const SINCE: u16 = 4;
 }
 
 /// Gives `dst` the attributes of `src`.
@@ -3513,6 +3599,7 @@ impl<'a> Decode<'a> for StreamCopyAttributes {
 
 impl Message for StreamCopyAttributes {
     const OP: u16 = 76;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`StreamCopyAttributes`].
@@ -3568,6 +3655,7 @@ impl<'a> Decode<'a> for StreamSetAttribute {
 
 impl Message for StreamSetAttribute {
     const OP: u16 = 77;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`StreamSetAttribute`].
@@ -3611,6 +3699,7 @@ impl<'a> Decode<'a> for NvmlProcesses {
 
 impl Message for NvmlProcesses {
     const OP: u16 = 78;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`NvmlProcesses`].
@@ -3662,6 +3751,7 @@ impl<'a> Decode<'a> for NvmlQuery<'a> {
 
 impl Message for NvmlQuery<'_> {
     const OP: u16 = 79;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`NvmlQuery`].
@@ -3723,6 +3813,7 @@ impl<'a> Decode<'a> for DeviceTexture1dWidth {
 
 impl Message for DeviceTexture1dWidth {
     const OP: u16 = 80;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`DeviceTexture1dWidth`].
@@ -3823,6 +3914,7 @@ impl<'a> Decode<'a> for TensorMapIm2col {
 
 impl Message for TensorMapIm2col {
     const OP: u16 = 81;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`TensorMapIm2col`].
@@ -3883,6 +3975,7 @@ impl<'a> Decode<'a> for OccupancyDynamicShared {
 
 impl Message for OccupancyDynamicShared {
     const OP: u16 = 82;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`OccupancyDynamicShared`].
@@ -3931,6 +4024,7 @@ impl<'a> Decode<'a> for CloseMemory {
 
 impl Message for CloseMemory {
     const OP: u16 = 83;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`CloseMemory`].
@@ -3974,6 +4068,7 @@ impl<'a> Decode<'a> for ExportPhysical {
 
 impl Message for ExportPhysical {
     const OP: u16 = 84;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ExportPhysical`].
@@ -4022,6 +4117,7 @@ impl<'a> Decode<'a> for ExportPool {
 
 impl Message for ExportPool {
     const OP: u16 = 85;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ExportPool`].
@@ -4076,6 +4172,7 @@ impl<'a> Decode<'a> for ImportPhysical {
 
 impl Message for ImportPhysical {
     const OP: u16 = 86;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ImportPhysical`].
@@ -4148,6 +4245,7 @@ impl<'a> Decode<'a> for ImportPool {
 
 impl Message for ImportPool {
     const OP: u16 = 87;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ImportPool`].
@@ -4202,6 +4300,7 @@ impl<'a> Decode<'a> for OpenEvent {
 
 impl Message for OpenEvent {
     const OP: u16 = 88;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`OpenEvent`].
@@ -4251,6 +4350,7 @@ impl<'a> Decode<'a> for OpenMemory {
 
 impl Message for OpenMemory {
     const OP: u16 = 89;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`OpenMemory`].
@@ -4310,6 +4410,7 @@ impl<'a> Decode<'a> for OpenPooled {
 
 impl Message for OpenPooled {
     const OP: u16 = 90;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`OpenPooled`].
@@ -4366,6 +4467,7 @@ impl<'a> Decode<'a> for PoolAccess {
 
 impl Message for PoolAccess {
     const OP: u16 = 91;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`PoolAccess`].
@@ -4422,6 +4524,7 @@ impl<'a> Decode<'a> for PoolAlloc {
 
 impl Message for PoolAlloc {
     const OP: u16 = 92;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`PoolAlloc`].
@@ -4475,6 +4578,7 @@ impl<'a> Decode<'a> for PoolAttribute {
 
 impl Message for PoolAttribute {
     const OP: u16 = 93;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`PoolAttribute`].
@@ -4541,6 +4645,7 @@ impl<'a> Decode<'a> for PoolCreate {
 
 impl Message for PoolCreate {
     const OP: u16 = 94;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`PoolCreate`].
@@ -4587,6 +4692,7 @@ impl<'a> Decode<'a> for PoolDefault {
 
 impl Message for PoolDefault {
     const OP: u16 = 95;
+    const SINCE: u16 = 4;
 }
 
 /// Ends a pool; what is allocated from it stays until it is freed.
@@ -4611,6 +4717,7 @@ impl<'a> Decode<'a> for PoolDestroy {
 
 impl Message for PoolDestroy {
     const OP: u16 = 96;
+    const SINCE: u16 = 4;
 }
 
 /// Says which devices (ordinals) may do what (`CUmemAccess_flags`) with the pool's memory.
@@ -4638,6 +4745,7 @@ impl<'a> Decode<'a> for PoolSetAccess {
 
 impl Message for PoolSetAccess {
     const OP: u16 = 97;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`PoolSetAccess`].
@@ -4689,6 +4797,7 @@ impl<'a> Decode<'a> for PoolSetAttribute {
 
 impl Message for PoolSetAttribute {
     const OP: u16 = 98;
+    const SINCE: u16 = 4;
 }
 
 /// Gives memory that is not used back to the device, all but `keep` bytes.
@@ -4718,6 +4827,7 @@ impl<'a> Decode<'a> for PoolTrim {
 
 impl Message for PoolTrim {
     const OP: u16 = 99;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`PoolTrim`].
@@ -4761,6 +4871,7 @@ impl<'a> Decode<'a> for ShareEvent {
 
 impl Message for ShareEvent {
     const OP: u16 = 100;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ShareEvent`].
@@ -4814,6 +4925,7 @@ impl<'a> Decode<'a> for ShareMemory {
 
 impl Message for ShareMemory {
     const OP: u16 = 101;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ShareMemory`].
@@ -4867,6 +4979,7 @@ impl<'a> Decode<'a> for SharePooled {
 
 impl Message for SharePooled {
     const OP: u16 = 102;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`SharePooled`].
@@ -4915,6 +5028,7 @@ impl<'a> Decode<'a> for Unshare {
 
 impl Message for Unshare {
     const OP: u16 = 103;
+    const SINCE: u16 = 4;
 }
 
 /// Adds a node that allocates, and gives its address.
@@ -4955,6 +5069,7 @@ impl<'a> Decode<'a> for GraphAllocate {
 
 impl Message for GraphAllocate {
     const OP: u16 = 104;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`GraphAllocate`].
@@ -5006,6 +5121,7 @@ impl<'a> Decode<'a> for GraphChange {
 
 impl Message for GraphChange {
     const OP: u16 = 105;
+    const SINCE: u16 = 4;
 }
 
 /// Makes a value for a conditional node of the graph: what kernels call it by. `value` is what each launch starts with, if `flags` say so.
@@ -5038,6 +5154,7 @@ impl<'a> Decode<'a> for GraphCondition {
 
 impl Message for GraphCondition {
     const OP: u16 = 106;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`GraphCondition`].
@@ -5086,6 +5203,7 @@ impl<'a> Decode<'a> for GraphCreate {
 
 impl Message for GraphCreate {
     const OP: u16 = 107;
+    const SINCE: u16 = 4;
 }
 
 /// Forgets a graph and the graphs inside its nodes.
@@ -5110,6 +5228,7 @@ impl<'a> Decode<'a> for GraphDestroy {
 
 impl Message for GraphDestroy {
     const OP: u16 = 108;
+    const SINCE: u16 = 4;
 }
 
 /// Forgets an executable; launches of it still run.
@@ -5134,6 +5253,7 @@ impl<'a> Decode<'a> for GraphExecDestroy {
 
 impl Message for GraphExecDestroy {
     const OP: u16 = 109;
+    const SINCE: u16 = 4;
 }
 
 /// Lets one node of an executable do something, or nothing.
@@ -5166,6 +5286,7 @@ impl<'a> Decode<'a> for GraphExecEnable {
 
 impl Message for GraphExecEnable {
     const OP: u16 = 110;
+    const SINCE: u16 = 4;
 }
 
 /// Gives one node of an executable other parameters.
@@ -5198,6 +5319,7 @@ impl<'a> Decode<'a> for GraphExecSet {
 
 impl Message for GraphExecSet {
     const OP: u16 = 111;
+    const SINCE: u16 = 4;
 }
 
 /// Gives the nodes of an executable the parameters of a graph of the same shape.
@@ -5227,6 +5349,7 @@ impl<'a> Decode<'a> for GraphExecUpdate {
 
 impl Message for GraphExecUpdate {
     const OP: u16 = 112;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`GraphExecUpdate`].
@@ -5307,6 +5430,7 @@ impl<'a> Decode<'a> for GraphInstantiate {
 
 impl Message for GraphInstantiate {
     const OP: u16 = 113;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`GraphInstantiate`].
@@ -5376,6 +5500,7 @@ impl<'a> Decode<'a> for GraphLaunch {
 
 impl Message for GraphLaunch {
     const OP: u16 = 114;
+    const SINCE: u16 = 4;
 }
 
 /// `cuDeviceGetGraphMemAttribute`.
@@ -5403,6 +5528,7 @@ impl<'a> Decode<'a> for GraphMemoryGet {
 
 impl Message for GraphMemoryGet {
     const OP: u16 = 115;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`GraphMemoryGet`].
@@ -5457,6 +5583,7 @@ impl<'a> Decode<'a> for GraphMemorySet {
 
 impl Message for GraphMemorySet {
     const OP: u16 = 116;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`GraphMemorySet`].
@@ -5500,6 +5627,7 @@ impl<'a> Decode<'a> for GraphMemoryTrim {
 
 impl Message for GraphMemoryTrim {
     const OP: u16 = 117;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`GraphMemoryTrim`].
@@ -5548,6 +5676,7 @@ impl<'a> Decode<'a> for GraphUpload {
 
 impl Message for GraphUpload {
     const OP: u16 = 118;
+    const SINCE: u16 = 4;
 }
 
 /// Allocates managed memory, aligned to 256 at least.
@@ -5572,6 +5701,7 @@ impl<'a> Decode<'a> for ManagedAlloc {
 
 impl Message for ManagedAlloc {
     const OP: u16 = 119;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ManagedAlloc`].
@@ -5625,6 +5755,7 @@ impl<'a> Decode<'a> for MappedClose {
 
 impl Message for MappedClose {
     const OP: u16 = 120;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MappedClose`].
@@ -5673,6 +5804,7 @@ impl<'a> Decode<'a> for MappedOpen {
 
 impl Message for MappedOpen {
     const OP: u16 = 121;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MappedOpen`].
@@ -5721,6 +5853,7 @@ impl<'a> Decode<'a> for MappedRead {
 
 impl Message for MappedRead {
     const OP: u16 = 122;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MappedRead`].
@@ -5775,6 +5908,7 @@ impl<'a> Decode<'a> for MappedWrite<'a> {
 
 impl Message for MappedWrite<'_> {
     const OP: u16 = 123;
+    const SINCE: u16 = 4;
 }
 
 /// What each `CUatomicOperation` on memory of another device can do: `CUatomicOperationCapability` bits.
@@ -5805,6 +5939,7 @@ impl<'a> Decode<'a> for PeerAtomics {
 
 impl Message for PeerAtomics {
     const OP: u16 = 124;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`PeerAtomics`].
@@ -5859,6 +5994,7 @@ impl<'a> Decode<'a> for PeerAttribute {
 
 impl Message for PeerAttribute {
     const OP: u16 = 125;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`PeerAttribute`].
@@ -5907,6 +6043,7 @@ impl<'a> Decode<'a> for PeerDisable {
 
 impl Message for PeerDisable {
     const OP: u16 = 126;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`PeerDisable`].
@@ -5950,6 +6087,7 @@ impl<'a> Decode<'a> for PeerEnable {
 
 impl Message for PeerEnable {
     const OP: u16 = 127;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`PeerEnable`].
@@ -5998,6 +6136,7 @@ impl<'a> Decode<'a> for ContextRecord {
 
 impl Message for ContextRecord {
     const OP: u16 = 128;
+    const SINCE: u16 = 4;
 }
 
 /// What a context, or a green one of it, has.
@@ -6027,6 +6166,7 @@ impl<'a> Decode<'a> for ContextResource {
 
 impl Message for ContextResource {
     const OP: u16 = 129;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ContextResource`].
@@ -6080,6 +6220,7 @@ impl<'a> Decode<'a> for ContextWait {
 
 impl Message for ContextWait {
     const OP: u16 = 130;
+    const SINCE: u16 = 4;
 }
 
 /// What a device has of a `CUdevResourceType`.
@@ -6107,6 +6248,7 @@ impl<'a> Decode<'a> for DeviceResource {
 
 impl Message for DeviceResource {
     const OP: u16 = 131;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`DeviceResource`].
@@ -6155,6 +6297,7 @@ impl<'a> Decode<'a> for GreenClose {
 
 impl Message for GreenClose {
     const OP: u16 = 132;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`GreenClose`].
@@ -6206,6 +6349,7 @@ impl<'a> Decode<'a> for GreenOpen {
 
 impl Message for GreenOpen {
     const OP: u16 = 133;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`GreenOpen`].
@@ -6265,6 +6409,7 @@ impl<'a> Decode<'a> for GreenStream {
 
 impl Message for GreenStream {
     const OP: u16 = 134;
+    const SINCE: u16 = 4;
 }
 
 /// `cuDevResourceGenerateDesc`; the descriptor lasts as long as the process.
@@ -6292,6 +6437,7 @@ impl<'a> Decode<'a> for ResourceDescribe {
 
 impl Message for ResourceDescribe {
     const OP: u16 = 135;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ResourceDescribe`].
@@ -6353,6 +6499,7 @@ impl<'a> Decode<'a> for ResourceSplit {
 
 impl Message for ResourceSplit {
     const OP: u16 = 136;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ResourceSplit`].
@@ -6411,6 +6558,7 @@ impl<'a> Decode<'a> for ReferenceCreate {
 
 impl Message for ReferenceCreate {
     const OP: u16 = 137;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ReferenceCreate`].
@@ -6454,6 +6602,7 @@ impl<'a> Decode<'a> for ReferenceDestroy {
 
 impl Message for ReferenceDestroy {
     const OP: u16 = 138;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ReferenceDestroy`].
@@ -6503,6 +6652,7 @@ impl<'a> Decode<'a> for ReferenceFind<'a> {
 
 impl Message for ReferenceFind<'_> {
     const OP: u16 = 139;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ReferenceFind`].
@@ -6549,6 +6699,7 @@ impl<'a> Decode<'a> for ReferenceGet {
 
 impl Message for ReferenceGet {
     const OP: u16 = 140;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ReferenceGet`].
@@ -6600,6 +6751,7 @@ impl<'a> Decode<'a> for ReferenceSet {
 
 impl Message for ReferenceSet {
     const OP: u16 = 141;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ReferenceSet`].
@@ -6658,6 +6810,7 @@ impl<'a> Decode<'a> for SurfaceReferenceFind<'a> {
 
 impl Message for SurfaceReferenceFind<'_> {
     const OP: u16 = 142;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`SurfaceReferenceFind`].
@@ -6713,6 +6866,7 @@ impl<'a> Decode<'a> for SurfaceReferenceSet {
 
 impl Message for SurfaceReferenceSet {
     const OP: u16 = 143;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`SurfaceReferenceSet`].
@@ -6756,6 +6910,7 @@ impl<'a> Decode<'a> for MemoryFreeIdle {
 
 impl Message for MemoryFreeIdle {
     const OP: u16 = 144;
+    const SINCE: u16 = 4;
 }
 
 /// As `mapped_open`, with pages of the file of shared page-locked memory, from `offset` on.
@@ -6788,6 +6943,7 @@ impl<'a> Decode<'a> for MappedShare {
 
 impl Message for MappedShare {
     const OP: u16 = 145;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MappedShare`].
@@ -6831,6 +6987,7 @@ impl<'a> Decode<'a> for ImageComplete {
 
 impl Message for ImageComplete {
     const OP: u16 = 146;
+    const SINCE: u16 = 4;
 }
 
 /// Loads a module of images that are named by their content. The answer lists the parts that the server lacks (`missing`); the client sends each as pieces and `image_complete`, and repeats the message. `kept` says whether the server keeps images, so that naming them first is worth a round trip.
@@ -6861,6 +7018,7 @@ impl<'a> Decode<'a> for ModuleLoadNamed {
 
 impl Message for ModuleLoadNamed {
     const OP: u16 = 147;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ModuleLoadNamed`].
@@ -6953,6 +7111,7 @@ impl<'a> Decode<'a> for CopyStaged {
 
 impl Message for CopyStaged {
     const OP: u16 = 148;
+    const SINCE: u16 = 4;
 }
 
 /// As `module_function`, of a client that has been told of the kernel.
@@ -6987,6 +7146,7 @@ impl<'a> Decode<'a> for ModuleFunctionKnown<'a> {
 
 impl Message for ModuleFunctionKnown<'_> {
     const OP: u16 = 149;
+    const SINCE: u16 = 4;
 }
 
 /// The times of pairs of events. The program asked for the first; the client expects queries for the others. Each has an outcome (`CUresult`) and milliseconds.
@@ -7011,6 +7171,7 @@ impl<'a> Decode<'a> for EventsElapsed {
 
 impl Message for EventsElapsed {
     const OP: u16 = 150;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`EventsElapsed`].
@@ -7059,6 +7220,7 @@ impl<'a> Decode<'a> for ModuleUnloadIdle {
 
 impl Message for ModuleUnloadIdle {
     const OP: u16 = 151;
+    const SINCE: u16 = 4;
 }
 
 /// As `mapped_close`, of a client that knows the context to be idle.
@@ -7088,6 +7250,7 @@ impl<'a> Decode<'a> for MappedCloseIdle {
 
 impl Message for MappedCloseIdle {
     const OP: u16 = 152;
+    const SINCE: u16 = 4;
 }
 
 /// Gives a reservation back.
@@ -7117,6 +7280,7 @@ impl<'a> Decode<'a> for VmmUnreserve {
 
 impl Message for VmmUnreserve {
     const OP: u16 = 153;
+    const SINCE: u16 = 4;
 }
 
 /// As `context_close`, of a process that is ending: answered at once, unless work must end or much memory must be free first.
@@ -7136,6 +7300,7 @@ impl<'a> Decode<'a> for ContextLeave {
 
 impl Message for ContextLeave {
     const OP: u16 = 154;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`ContextLeave`].
@@ -7195,6 +7360,7 @@ impl<'a> Decode<'a> for WaitReading {
 
 impl Message for WaitReading {
     const OP: u16 = 155;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`WaitReading`].
@@ -7248,6 +7414,7 @@ impl<'a> Decode<'a> for MemoryMap {
 
 impl Message for MemoryMap {
     const OP: u16 = 156;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MemoryMap`].
@@ -7299,6 +7466,7 @@ impl<'a> Decode<'a> for MemoryPart {
 
 impl Message for MemoryPart {
     const OP: u16 = 157;
+    const SINCE: u16 = 4;
 }
 
 /// Unmaps a block. The client knows its contexts to be idle.
@@ -7328,6 +7496,7 @@ impl<'a> Decode<'a> for MemoryUnmap {
 
 impl Message for MemoryUnmap {
     const OP: u16 = 158;
+    const SINCE: u16 = 4;
 }
 
 /// As `mapped_read`; `data` is empty if the memory has the sum `sum` for the seed (`outboard_wire::sum`).
@@ -7368,6 +7537,7 @@ impl<'a> Decode<'a> for MappedReadChanged {
 
 impl Message for MappedReadChanged {
     const OP: u16 = 159;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MappedReadChanged`].
@@ -7440,6 +7610,7 @@ impl<'a> Decode<'a> for WaitComparing {
 
 impl Message for WaitComparing {
     const OP: u16 = 160;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`WaitComparing`].
@@ -7507,6 +7678,7 @@ impl<'a> Decode<'a> for VmmPlace {
 
 impl Message for VmmPlace {
     const OP: u16 = 161;
+    const SINCE: u16 = 4;
 }
 
 /// As `copy_box_in_bulk`, late, but the worker also takes staging memory only when the stream reaches the copy. Only for servers that offer it.
@@ -7557,6 +7729,7 @@ impl<'a> Decode<'a> for CopyBoxInQueued {
 
 impl Message for CopyBoxInQueued {
     const OP: u16 = 162;
+    const SINCE: u16 = 4;
 }
 
 /// As `mapped_open`, with pages of a file of the client's program, which came over the Unix socket with this number, from `offset` on: that of the page with the first byte. Only for workers whose welcome has extension 10.
@@ -7597,6 +7770,7 @@ impl<'a> Decode<'a> for MappedFile {
 
 impl Message for MappedFile {
     const OP: u16 = 163;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MappedFile`].
@@ -7674,6 +7848,7 @@ impl<'a> Decode<'a> for PeerCopyIn {
 
 impl Message for PeerCopyIn {
     const OP: u16 = 164;
+    const SINCE: u16 = 4;
 }
 
 /// Sends a box to a peer, whose worker gets `peer_copy_in` with the same number. If it `leads`, the stream is the one whose work the copy is part of.
@@ -7732,6 +7907,7 @@ impl<'a> Decode<'a> for PeerCopyOut {
 
 impl Message for PeerCopyOut {
     const OP: u16 = 165;
+    const SINCE: u16 = 4;
 }
 
 /// Connects to the worker of another server's session: by the server's `socket`, if that names one on this `host` whose owner is `user`, else at its address. The reply says why it could not, or nothing, and whether the two share memory.
@@ -7786,6 +7962,7 @@ impl<'a> Decode<'a> for PeerLinkOpen<'a> {
 
 impl Message for PeerLinkOpen<'_> {
     const OP: u16 = 166;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`PeerLinkOpen`].
@@ -7853,6 +8030,7 @@ impl<'a> Decode<'a> for PeerTell {
 
 impl Message for PeerTell {
     const OP: u16 = 167;
+    const SINCE: u16 = 4;
 }
 
 /// Has a stream wait until a peer has said that what the number stands for has happened.
@@ -7893,6 +8071,7 @@ impl<'a> Decode<'a> for PeerWait {
 
 impl Message for PeerWait {
     const OP: u16 = 168;
+    const SINCE: u16 = 4;
 }
 
 /// Makes calls of NCCL as a group, which may wait for other ranks; `then` is told what came of it, on any thread, also one that reads for others, so it must be quick.
@@ -7917,6 +8096,7 @@ impl<'a> Decode<'a> for CollectivesGroup {
 
 impl Message for CollectivesGroup {
     const OP: u16 = 169;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`CollectivesGroup`].
@@ -7970,6 +8150,7 @@ impl<'a> Decode<'a> for CollectivesId {
 
 impl Message for CollectivesId {
     const OP: u16 = 170;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`CollectivesId`].
@@ -8024,6 +8205,7 @@ impl<'a> Decode<'a> for CollectivesPosted {
 
 impl Message for CollectivesPosted {
     const OP: u16 = 171;
+    const SINCE: u16 = 4;
 }
 
 /// Which release of NCCL the server has, as `ncclGetVersion` says it; 0 and a sentence if it has none.
@@ -8043,6 +8225,7 @@ impl<'a> Decode<'a> for CollectivesRelease {
 
 impl Message for CollectivesRelease {
     const OP: u16 = 172;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`CollectivesRelease`].
@@ -8097,6 +8280,7 @@ impl<'a> Decode<'a> for CollectivesCapture {
 
 impl Message for CollectivesCapture {
     const OP: u16 = 173;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`CollectivesCapture`].
@@ -8164,6 +8348,7 @@ impl<'a> Decode<'a> for MessageOffer {
 
 impl Message for MessageOffer {
     const OP: u16 = 174;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MessageOffer`].
@@ -8217,6 +8402,7 @@ impl<'a> Decode<'a> for MessageRefuse {
 
 impl Message for MessageRefuse {
     const OP: u16 = 175;
+    const SINCE: u16 = 4;
 }
 
 /// Stores a message of a peer in device memory, after the work of the default stream; whether it came whole. `combine` is 0, or the code of what becomes of the elements that are there and those that come (`outboard_wire::combine`).
@@ -8261,6 +8447,7 @@ impl<'a> Decode<'a> for MessageTake {
 
 impl Message for MessageTake {
     const OP: u16 = 176;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`MessageTake`].

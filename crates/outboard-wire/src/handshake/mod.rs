@@ -29,12 +29,13 @@ pub use trace::{TRACE, TraceParent};
 use crate::code::Code;
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::limits;
+use crate::messages::{MAJOR, MINOR};
 
 /// First bytes of either side.
 pub const MAGIC: [u8; 8] = *b"OUTBOARD";
 
 /// This program's protocol version.
-pub const VERSION: Version = Version { major: 1, minor: 4 };
+pub const VERSION: Version = Version { major: MAJOR, minor: MINOR };
 
 /// A protocol version. Different majors don't understand each other; minors only add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,10 +3,21 @@
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::types::*;
 
+/// The protocol's major version.
+pub const MAJOR: u16 = 1;
+
+/// The protocol's minor version.
+pub const MINOR: u16 = 4;
+
+/// The minor version of the first release: every server knows its messages.
+pub const OLDEST: u16 = 4;
+
 /// A message that a client sends.
 pub trait Message: Encode {
     /// Its number in the frame header.
     const OP: u16;
+    /// The minor version of the protocol that brought it: older servers do not know it.
+    const SINCE: u16;
 }
 
 /// A message that is answered.
@@ -47,6 +58,7 @@ impl<'a> Decode<'a> for LampSwitch {
 
 impl Message for LampSwitch {
     const OP: u16 = 3;
+    const SINCE: u16 = 4;
 }
 
 /// Makes a lamp. What it takes, and its serial number.
@@ -85,6 +97,7 @@ impl<'a> Decode<'a> for LampOpen<'a> {
 
 impl Message for LampOpen<'_> {
     const OP: u16 = 7;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`LampOpen`].
@@ -143,6 +156,7 @@ impl<'a> Decode<'a> for LampBlink {
 
 impl Message for LampBlink {
     const OP: u16 = 8;
+    const SINCE: u16 = 4;
 }
 
 /// Burns what is there.
@@ -167,6 +181,7 @@ impl<'a> Decode<'a> for LampBurn<'a> {
 
 impl Message for LampBurn<'_> {
     const OP: u16 = 9;
+    const SINCE: u16 = 4;
 }
 
 /// The device of a lamp.
@@ -191,6 +206,7 @@ impl<'a> Decode<'a> for LampFind<'a> {
 
 impl Message for LampFind<'_> {
     const OP: u16 = 10;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`LampFind`].
@@ -239,6 +255,7 @@ impl<'a> Decode<'a> for LampForget {
 
 impl Message for LampForget {
     const OP: u16 = 11;
+    const SINCE: u16 = 4;
 }
 
 /// Lends a device's lamps to others.
@@ -266,6 +283,7 @@ impl<'a> Decode<'a> for LampLend {
 
 impl Message for LampLend {
     const OP: u16 = 12;
+    const SINCE: u16 = 4;
 }
 
 /// How bright a lamp is.
@@ -290,6 +308,7 @@ impl<'a> Decode<'a> for LampLook {
 
 impl Message for LampLook {
     const OP: u16 = 13;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`LampLook`].
@@ -362,6 +381,7 @@ impl<'a> Decode<'a> for LampPaint {
 
 impl Message for LampPaint {
     const OP: u16 = 14;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`LampPaint`].
@@ -400,6 +420,7 @@ impl<'a> Decode<'a> for LampPing {
 
 impl Message for LampPing {
     const OP: u16 = 15;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`LampPing`].
@@ -448,6 +469,7 @@ impl<'a> Decode<'a> for LampRead {
 
 impl Message for LampRead {
     const OP: u16 = 16;
+    const SINCE: u16 = 4;
 }
 
 /// The answer to [`LampRead`].
