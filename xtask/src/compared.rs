@@ -1,20 +1,18 @@
-//! Test programs on systems of other kinds, compared with the same programs on this machine.
+//! Runs of the test programs on two systems or with two releases, compared with each other.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
 
-use super::machines::{INSTALLED, Machine, PROGRAMS};
 use crate::programs::{self, Case};
 use crate::server::Server;
 use crate::stage::Dist;
 use crate::util;
 
 /// Seconds that a program may take; an emulated one is some ten times as slow as others.
-const LIMIT: &str = "240";
+pub(crate) const LIMIT: &str = "240";
 
 /// What came of the programs.
 #[derive(Debug, Default)]
@@ -41,7 +39,7 @@ impl Outcome {
     }
 }
 
-/// A program as one runs it on this machine.
+/// A program as one runs it on this machine, by an installation.
 pub(crate) fn here(dist: &Dist, server: &Server, case: &Case) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-k", "5", LIMIT]).arg(dist.outboard());
@@ -49,29 +47,6 @@ pub(crate) fn here(dist: &Dist, server: &Server, case: &Case) -> Command {
     command.env("OUTBOARD_CONFIG", "none").env_remove("LD_LIBRARY_PATH").env_remove("OUTBOARD_LIB");
     if let Some(folder) = &case.libraries {
         command.env("LD_LIBRARY_PATH", folder);
-    }
-    command
-}
-
-/// The same there, where the folder of programs is another one.
-pub(crate) fn there(machine: &Machine, server: &Server, case: &Case, folder: &Path) -> Command {
-    let seen = |path: &Path| match path.strip_prefix(folder) {
-        Ok(rest) => format!("{PROGRAMS}/{}", rest.display()),
-        Err(_) => path.display().to_string(),
-    };
-    let mut command = Command::new("timeout");
-    command.args(["-k", "5", LIMIT]);
-    let inner = machine.command(&format!("{INSTALLED}/bin/outboard"));
-    command.arg(inner.get_program()).args(inner.get_args());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command.args(["run", "--server", &server.address, "--", &seen(&case.program)]).args(&case.args);
-    if let Some(folder) = &case.libraries {
-        command.env("LD_LIBRARY_PATH", seen(folder));
     }
     command
 }

@@ -5,6 +5,7 @@ mod book;
 #[cfg(test)]
 mod circles;
 mod codegen;
+mod compared;
 mod compatibility;
 mod counts;
 mod cross;
@@ -21,6 +22,7 @@ mod latency;
 #[cfg(test)]
 mod layers;
 mod miri;
+mod mixed;
 mod mpi;
 #[cfg(test)]
 mod packaging;
@@ -83,6 +85,9 @@ enum Command {
     Counts(counts::Args),
     /// Build for other kinds of machines: other processors and older systems.
     Cross(cross::Args),
+    /// Run test programs with an earlier release as the client or the server, and this source as the
+    /// other.
+    Mixed(mixed::Args),
     /// Lay out Open MPI and MPICH, and compile the MPI programs, for the tests of MPI.
     Mpi,
     /// Lay out OpenSSH's server for the tests of servers that ssh leads to.
@@ -134,6 +139,7 @@ fn main() -> std::process::ExitCode {
         Command::Cross(args) => cross::run(&args),
         Command::Etcd => etcd::ensure(),
         Command::Ssh => ssh::ensure(),
+        Command::Mixed(args) => mixed::run(&args),
         Command::Mpi => mpi::ensure(),
         Command::Image(args) => image::run(&args),
         Command::ImageInside(args) => image::inside::run(&args),

@@ -11,7 +11,6 @@
 mod machines;
 mod page;
 mod runs;
-mod suite;
 mod symbols;
 mod targets;
 mod tools;

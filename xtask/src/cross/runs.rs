@@ -1,15 +1,16 @@
 //! What is run on systems of other kinds.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use super::machines::{INSTALLED, Machine, PROGRAMS};
 use super::page::{self, Row};
-use super::suite::{self, Outcome};
 use super::targets::{Target, folder};
 use super::{said, tools};
+use crate::compared::{self, Outcome};
 use crate::programs::{self, Case, Platform};
 use crate::server::Server;
 use crate::stage::Dist;
@@ -179,31 +180,54 @@ fn server(dist: &Dist) -> Result<Server> {
     Server::local(dist, Some("cpu"))
 }
 
+/// A program as one runs it on another system, where the folder of programs is another one.
+fn there(machine: &Machine, server: &Server, case: &Case, folder: &Path) -> Command {
+    let seen = |path: &Path| match path.strip_prefix(folder) {
+        Ok(rest) => format!("{PROGRAMS}/{}", rest.display()),
+        Err(_) => path.display().to_string(),
+    };
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", compared::LIMIT]);
+    let inner = machine.command(&format!("{INSTALLED}/bin/outboard"));
+    command.arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.args(["run", "--server", &server.address, "--", &seen(&case.program)]).args(&case.args);
+    if let Some(folder) = &case.libraries {
+        command.env("LD_LIBRARY_PATH", seen(folder));
+    }
+    command
+}
+
 fn arm_client(whole: bool) -> Result<String> {
     let (dir, cases) = arm_programs(whole)?;
-    let (dist, own) = (Dist::laid_out()?, suite::own()?);
+    let (dist, own) = (Dist::laid_out()?, compared::own()?);
     let (server, machine) = (server(&dist)?, arm()?.with(&dir, PROGRAMS));
-    let outcome = suite::compare(
+    let outcome = compared::compare(
         &cases,
-        |case| own.get(&case.name).map(|own| suite::here(&dist, &server, own)),
-        |case| suite::there(&machine, &server, case, &dir),
+        |case| own.get(&case.name).map(|own| compared::here(&dist, &server, own)),
+        |case| there(&machine, &server, case, &dir),
     )?;
     outcome.check(ARM_EXCEPTIONS)?;
     Ok(count(&outcome))
 }
 
 fn arm_server(_whole: bool) -> Result<String> {
-    let (dist, own) = (Dist::laid_out()?, suite::own()?);
+    let (dist, own) = (Dist::laid_out()?, compared::own()?);
     let machine = arm()?;
     let command = machine.command(&format!("{INSTALLED}/bin/outboard"));
     let emulated = Server::start(command, &["--listen", "127.0.0.1:0"], Some("cpu"))?;
     let native = server(&dist)?;
     let cases: Vec<Case> =
         FOR_ARM_SERVER.iter().filter_map(|name| own.get(*name).cloned()).collect();
-    let outcome = suite::compare(
+    let outcome = compared::compare(
         &cases,
-        |case| Some(suite::here(&dist, &native, case)),
-        |case| suite::here(&dist, &emulated, case),
+        |case| Some(compared::here(&dist, &native, case)),
+        |case| compared::here(&dist, &emulated, case),
     );
     emulated.end();
     let outcome = outcome?;
@@ -231,11 +255,11 @@ fn old_system(_whole: bool) -> Result<String> {
     let (dist_here, dist_there) = (Dist::laid_out()?, dist("x86_64")?);
     let machine = Machine::old()?.with(&dist_there.dir, INSTALLED).with(&platform.dir, PROGRAMS);
     machine.check()?;
-    let (server, own) = (server(&dist_here)?, suite::own()?);
-    let outcome = suite::compare(
+    let (server, own) = (server(&dist_here)?, compared::own()?);
+    let outcome = compared::compare(
         &cases,
-        |case| own.get(&case.name).map(|own| suite::here(&dist_here, &server, own)),
-        |case| suite::there(&machine, &server, case, &platform.dir),
+        |case| own.get(&case.name).map(|own| compared::here(&dist_here, &server, own)),
+        |case| there(&machine, &server, case, &platform.dir),
     )?;
     outcome.check(&[])?;
     if outcome.same < OLD_PROGRAMS.len() {
