@@ -85,8 +85,8 @@ enum Command {
     Counts(counts::Args),
     /// Build for other kinds of machines: other processors and older systems.
     Cross(cross::Args),
-    /// Run test programs with an earlier release as the client or the server, and this source as the
-    /// other.
+    /// Run test programs with an earlier release as the client or the server, and this source as
+    /// the other.
     Mixed(mixed::Args),
     /// Lay out Open MPI and MPICH, and compile the MPI programs, for the tests of MPI.
     Mpi,

@@ -70,7 +70,7 @@ impl Forms {
 
     pub(super) fn text(&self) -> String {
         let mut out = String::from(
-            "# Forms of the messages in wire/, with the version of the protocol that brought them, written by\n# `cargo xtask codegen`. What a release has does not change.\n",
+            "# Forms of the messages in wire/, by `cargo xtask codegen`. What a release has does not change.\n",
         );
         for (name, (since, form)) in &self.locked {
             let _ = writeln!(out, "{name} = \"{}.{since} {form}\"", self.releases.protocol.major);

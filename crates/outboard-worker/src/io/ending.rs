@@ -56,6 +56,32 @@ impl Ending {
     }
 }
 
+/// For how long the client of a session that ends at once is told why. Nothing is read meanwhile.
+#[cfg(not(feature = "fuzzing"))]
+const TELLING: Duration = Duration::from_millis(100);
+
+/// Ends this session and its process: the client broke the protocol. It is told so, if it reads.
+#[cfg(not(feature = "fuzzing"))]
+pub(crate) fn end_session(replier: Option<&Replier>, sentence: &str) -> ! {
+    if let Some(replier) = replier.cloned() {
+        let sentence = sentence.to_owned();
+        let (done, told) = std::sync::mpsc::channel();
+        let tell = move || {
+            let _ = replier.notice(ENDED, |writer| writer.str(&sentence));
+            let _ = done.send(());
+        };
+        if std::thread::Builder::new().name("end".into()).spawn(tell).is_ok() {
+            let _ = told.recv_timeout(TELLING);
+        }
+    }
+    exit(super::exit::BROKEN)
+}
+
+#[cfg(feature = "fuzzing")]
+pub(crate) fn end_session(_replier: Option<&Replier>, _sentence: &str) -> ! {
+    std::panic::resume_unwind(Box::new(super::exit::Violation));
+}
+
 fn end(replier: &Replier, sentence: &str) -> ! {
     tracing::info!(reason = sentence, "the session is ended");
     let _ = replier.notice(ENDED, |writer| writer.str(sentence));

@@ -45,9 +45,9 @@ use arrival::Arrival;
 use connection::Connection;
 use dispatch::dispatch;
 use ending::Ending;
+pub(crate) use ending::end_session;
 #[cfg(feature = "fuzzing")]
 pub(crate) use exit::Violation;
-pub(crate) use exit::end_session;
 use exit::{BROKEN, REFUSED, SERVED, end_with_any_panic, exit};
 pub use handler::{Build, Handler, NextPoll};
 use outboard_control::messages::{self, ToSupervisor, ToWorker};
