@@ -13,6 +13,7 @@ use outboard_wire::Code;
 
 use crate::config::keys;
 use crate::failure::Failure;
+use crate::folders::own_user;
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct AdminArgs {
@@ -42,12 +43,6 @@ fn is_here(address: &str) -> bool {
     addresses
         .into_iter()
         .any(|address| address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok())
-}
-
-/// This process's user.
-fn own_user() -> u32 {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    unsafe { libc::geteuid() }
 }
 
 /// Whether no other user can have put a socket into a folder. A missing folder holds none.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 
 use miette::Result;
 use outboard_client::own_settings::SAY_LOST;
@@ -10,7 +11,7 @@ use outboard_client::target::{Target, Targets, VARIABLE};
 
 use crate::failure::Failure;
 use crate::started::Started;
-use crate::{credentials, environment, install, probe};
+use crate::{credentials, environment, install, library, probe};
 
 /// How long the client waits in a server's queue.
 const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
@@ -34,6 +35,10 @@ pub(crate) struct Args {
     /// in its place. Leave it out for an MPI that is CUDA-aware.
     #[arg(long)]
     mpi: bool,
+    /// If the server is of another release, use the client library that it hands out, provided that
+    /// a release key has signed it.
+    #[arg(long, conflicts_with = "local_cpu")]
+    library_from_server: bool,
     /// If the server has no room, fail at once instead of waiting for a place in its queue.
     #[arg(long, conflicts_with = "local_cpu")]
     pub(crate) no_wait: bool,
@@ -76,9 +81,13 @@ impl Chosen {
 impl Args {
     /// The variables by which a program finds the client's libraries, whatever its servers are.
     pub(crate) fn libraries() -> Result<BTreeMap<&'static str, OsString>> {
+        Ok(Args::libraries_in(&install::client_dir()?))
+    }
+
+    /// The same for libraries in this folder.
+    fn libraries_in(folder: &Path) -> BTreeMap<&'static str, OsString> {
         let given = |name: &str| std::env::var_os(name);
-        let python = install::python_dir();
-        Ok(environment::variables(given, &install::client_dir()?, python.as_deref()))
+        environment::variables(given, folder, install::python_dir().as_deref())
     }
 
     /// Finds the server and the variables. From now on this process, too, shows the server what the
@@ -107,11 +116,15 @@ impl Args {
                 variables,
             });
         }
+        // Before servers are started: without libraries they would be started in vain.
         let mut variables = set(Args::libraries()?);
         variables.extend(preloaded.map(|(name, value)| (name, Some(value))));
         self.credentials.set();
         variables.extend(self.credentials.changes());
         let (servers, started) = start(probe::servers(self.server)?)?;
+        if let Some(folder) = library::of_servers(self.library_from_server, servers.servers())? {
+            variables.extend(set(Args::libraries_in(&folder)));
+        }
         variables.insert(VARIABLE, Some(servers.to_string().into()));
         // Of several servers, others go on; and of ranks, no other program tells.
         if servers.servers().len() > 1 || servers.by_rank().is_some() {

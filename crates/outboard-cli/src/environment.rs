@@ -94,7 +94,13 @@ pub(crate) fn rules(
 /// libraries: an earlier `outboard run` or `outboard env` has put them there.
 pub(crate) fn forget_own_libraries() {
     let own = [crate::install::client_dir(), crate::install::cpu_dir()];
-    let own: Vec<PathBuf> = own.into_iter().flatten().collect();
+    let mut own: Vec<PathBuf> = own.into_iter().flatten().collect();
+    own.extend(
+        std::env::var_os(LIBRARIES)
+            .iter()
+            .flat_map(std::env::split_paths)
+            .filter(|folder| crate::library::is_kept(folder)),
+    );
     keep(LIBRARIES, |folder| !own.iter().any(|own| own == folder));
     keep(FIRST, |file| !own.iter().any(|own| own.join(COLLECTIVES) == file));
 }

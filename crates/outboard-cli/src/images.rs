@@ -34,10 +34,7 @@ pub(crate) fn usual_folder() -> Option<PathBuf> {
 
 /// In the user's folder for caches.
 fn usual(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let caches =
-        absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
-    Some(caches.join("outboard/images"))
+    Some(crate::folders::caches(variable)?.join("outboard/images"))
 }
 
 /// A number of bytes, as people write it.

@@ -17,11 +17,13 @@ mod env;
 mod environment;
 mod explain;
 mod failure;
+mod folders;
 mod gauges;
 mod gpus;
 mod images;
 mod install;
 mod kill;
+mod library;
 mod local;
 mod login;
 mod manual;
@@ -113,6 +115,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Check the configuration, or show what is in force.
     Config(config::Args),
+    /// Make keys that sign client libraries, and sign them, so that servers can hand them out.
+    Library(library::Args),
     /// Let containers use a server's devices, by the Container Device Interface.
     Cdi(cdi::Args),
     /// Print the completions for a shell.
@@ -170,6 +174,7 @@ fn main() -> miette::Result<()> {
         Command::Doctor(args) => doctor::doctor(args),
         Command::DoctorTrial(args) => doctor::attempt(args),
         Command::Cdi(args) => cdi::cdi(args),
+        Command::Library(args) => library::library(args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args, Cli::command()),
         Command::Config(args) => config::config(&args, cli.config, cli.context, Cli::command()),

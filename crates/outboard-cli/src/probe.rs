@@ -12,7 +12,8 @@ use outboard_wire::Code;
 use outboard_wire::codec::decode_all;
 use outboard_wire::handshake::sharing::{RESERVE, Reserve};
 use outboard_wire::handshake::{
-    Extensions, HandshakeError, Hello, Local, Process, Purpose, RefusalCode, VERSION, Waiting,
+    Extensions, HandshakeError, Hello, Local, Process, Purpose, RefusalCode, VERSION, Version,
+    Waiting,
 };
 use outboard_wire::platform::Platform;
 
@@ -27,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Offer {
     /// The server's release.
     pub(crate) software: String,
+    /// The protocol's version that it speaks.
+    pub(crate) protocol: Version,
     /// Over which transport it was reached.
     pub(crate) transport: &'static str,
     /// Whether the connection is encrypted.
@@ -143,6 +146,7 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
     }
     Ok(Offer {
         software: welcome.software,
+        protocol: welcome.version,
         transport: stream.transport(),
         encrypted,
         local: welcome.local,

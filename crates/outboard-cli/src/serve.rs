@@ -26,6 +26,7 @@ use outboard_supervisor::metrics::MetricsError;
 use outboard_supervisor::warm::Bounds;
 use outboard_supervisor::{Access, Config, ServeError, Socket, WorkerCommand};
 use outboard_transport::DEFAULT_PORT;
+use outboard_wire::Code;
 use outboard_worker::sandbox::{Mode, User};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -80,6 +81,11 @@ pub(crate) struct Args {
     /// removed. K, M, G and T stand for powers of 1024.
     #[arg(long, default_value = "8G", value_name = "BYTES", value_parser = crate::images::bytes)]
     pub(crate) image_cache_limit: u64,
+    /// The folder of the client library that the server hands out to clients of other releases,
+    /// with its signed manifest (`outboard library sign`); `off` hands out none. Without it that of
+    /// this installation, if it is signed.
+    #[arg(long, value_name = "DIR|off")]
+    client_library: Option<PathBuf>,
     #[command(flatten)]
     observe: observe::ObserveArgs,
     /// The format of the log on standard error. OUTBOARD_LOG chooses its contents.
@@ -234,6 +240,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
         SocketAccess::All => Access::All,
     };
     config.auth = auth;
+    config.library = handed_out(args.client_library)?;
     args.observe.apply(&mut config);
     config.warm = args.warm;
     config.warm_for = Duration::from_secs(args.warm_for);
@@ -263,6 +270,24 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     crate::local::clean_up(socket.as_deref());
     let met = rendezvous.map_or(Ok(()), job::Rendezvous::end);
     served.and(met.map_err(Into::into))
+}
+
+/// The folder of the client library that is handed out: the one named, or this installation's if it
+/// is signed.
+fn handed_out(named: Option<PathBuf>) -> Result<Option<PathBuf>> {
+    let is_signed = |folder: &PathBuf| folder.join(outboard_signed::SIGNATURES).is_file();
+    match named {
+        Some(off) if off == Path::new("off") => Ok(None),
+        Some(folder) if is_signed(&folder) => {
+            std::path::absolute(folder).map(Some).into_diagnostic()
+        }
+        Some(folder) => {
+            let sentence = format!("{} has no signed client library", folder.display());
+            let help = "`outboard library sign --key FILE FOLDER` signs one";
+            Err(Failure::new(Code::FileUnusable, sentence, help).into())
+        }
+        None => Ok(crate::install::client_dir().ok().filter(is_signed)),
+    }
 }
 
 fn cannot_serve(error: &ServeError) -> Failure {

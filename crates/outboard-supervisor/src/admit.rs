@@ -1,7 +1,7 @@
 //! From a new connection to a worker that serves it.
 
 mod client;
-mod failure;
+pub(super) mod failure;
 mod order;
 mod purpose;
 

@@ -1,6 +1,7 @@
 //! What a supervisor needs to know.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::command::WorkerCommand;
@@ -57,6 +58,8 @@ pub struct Config {
     pub standing: standing::Config,
     /// How workers are linked to those of other servers.
     pub peers: dial::Config,
+    /// The folder of the client library that clients are given, if they are given one.
+    pub library: Option<PathBuf>,
     /// Whether workers make collectives.
     pub collectives: collectives::Config,
     /// How its devices are shared.
@@ -93,6 +96,7 @@ impl Config {
             resume: resume::Config::default(),
             standing: standing::Config::default(),
             peers: dial::Config::default(),
+            library: None,
             collectives: collectives::Config::default(),
             sharing: sharing::Config::default(),
             log_format: crate::logs::Format::default(),

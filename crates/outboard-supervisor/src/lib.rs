@@ -24,6 +24,7 @@ mod error;
 mod gauges;
 mod lease_ends;
 mod left_over;
+mod library;
 mod local;
 pub mod logs;
 pub mod metrics;

@@ -84,6 +84,8 @@ macro_rules! for_each_code {
             OB0706 BadUsage "the command line cannot be understood";
             OB0707 NotMeasured "nothing was measured";
             OB0708 NoSuchContext "there is no context of this name";
+            OB0709 NoLibrary "the server gives the client no library that fits it";
+            OB0710 LibraryNotTrusted "the server's client library is not signed by a trusted key";
 
             // 08: operation
             OB0801 NotUpgraded "the upgrade failed, and the server continues as it is";

@@ -86,7 +86,7 @@ pub fn greet(
             Answer::Welcome(welcome) => return Ok(welcome),
             Answer::Refusal(refusal) => return Err(refusal),
             Answer::Waiting(_) => {}
-            Answer::Secure(_) => panic!("nobody asked for TLS"),
+            Answer::Secure(_) | Answer::File(_) => panic!("nobody asked for that"),
         }
     }
 }

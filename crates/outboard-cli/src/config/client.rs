@@ -13,6 +13,7 @@ use outboard_transport::tls::Fingerprint;
 
 use super::context::{self, InForce};
 use super::file::Setting;
+use crate::library::settings as library;
 
 /// Names the server.
 pub(crate) const SERVER: &str = VARIABLE;
@@ -167,6 +168,31 @@ pub(crate) const KEYS: &[Key] = &[
         meaning: "For how many seconds a rank waits for the others of a new communicator; 0 waits without end; the default is 600.",
         is_of_a_server: false,
         check: number,
+    },
+    Key {
+        name: "library-from-server",
+        variable: library::WHEN,
+        meaning: "Whether programs get the client library that the server hands out, if a release key has signed it: `off`, `differing` (if the server is of another release than the command) or `always`; the default is off.",
+        is_of_a_server: false,
+        check: |text| one_of(text, &library::WHENS),
+    },
+    Key {
+        name: "oldest-library",
+        variable: library::OLDEST,
+        meaning: "The oldest release whose library is taken from a server; the default is the command's own.",
+        is_of_a_server: false,
+        check: |text| {
+            text.parse::<semver::Version>()
+                .map(drop)
+                .map_err(|_| "it is a release, such as 0.1.0".to_owned())
+        },
+    },
+    Key {
+        name: "release-keys",
+        variable: library::KEYS,
+        meaning: "Public keys besides those of the command by which libraries of servers are recognised; `outboard library sign` prints them.",
+        is_of_a_server: false,
+        check: |text| library::keys(text).map(drop).map_err(|error| error.to_string()),
     },
     Key {
         name: "keepalive",

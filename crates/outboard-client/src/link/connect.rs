@@ -76,15 +76,22 @@ pub struct Opened {
     pub secured: Option<Secured>,
 }
 
-/// Introduces the client to whatever it has connected to: encrypts if need be, and shows who it is.
-pub fn open(
+/// A connection over which a hello was answered.
+enum Greeted {
+    Plain(Arc<dyn Stream>),
+    Encrypted(Arc<tls::TlsStream>),
+}
+
+/// Says hello to whatever the client has connected to, and waits for the answer: encrypts if need
+/// be, and shows who it is.
+fn greet(
     stream: Arc<dyn Stream>,
     address: &str,
     hello: &Hello,
     security: &Security,
     deadline: Instant,
-    mut turn: Turn<'_>,
-) -> Result<Opened, ConnectError> {
+    turn: &mut Turn<'_>,
+) -> Result<(Greeted, Answer), ConnectError> {
     let mut hello = hello.clone();
     let config = security.encryption(&*stream, address)?;
     if let Some(token) =
@@ -100,9 +107,8 @@ pub fn open(
         hello
     };
     let Some(config) = config else {
-        let hello = say(None);
-        let welcome = handshake_in_turn(&*stream, address, &hello, deadline, &mut turn)?;
-        return Ok(Opened { stream, welcome, encrypted: false, secured: None });
+        let answer = say_in_turn(&*stream, address, &say(None), deadline, turn)?;
+        return Ok((Greeted::Plain(stream), answer));
     };
     let host = match address.parse() {
         Ok(Endpoint::Tcp(address)) => address.host,
@@ -110,10 +116,44 @@ pub fn open(
     };
     let first = |certificate| Cow::Owned(say(certificate).encode());
     let encrypted = encrypt(stream, address, config, &host, first, deadline)?;
-    let secure = match answer(&*encrypted, address, deadline, None, &mut turn)? {
-        Answer::Secure(secure) => secure,
-        Answer::Welcome(welcome) => {
-            return Ok(Opened { stream: encrypted, welcome, encrypted: true, secured: None });
+    let answer = answer(&*encrypted, address, deadline, None, turn)?;
+    Ok((Greeted::Encrypted(encrypted), answer))
+}
+
+/// Asks a server for a file, and returns the connection from which its bytes are to be read, and
+/// how many it says there are.
+pub fn ask_for_file(
+    stream: Arc<dyn Stream>,
+    address: &str,
+    hello: &Hello,
+    security: &Security,
+    deadline: Instant,
+) -> Result<(Arc<dyn Stream>, u64), ConnectError> {
+    let mut turn = Turn { patience: Some(Duration::ZERO), waits: &mut |_| () };
+    match greet(stream, address, hello, security, deadline, &mut turn)? {
+        (Greeted::Plain(stream), Answer::File(bytes)) => Ok((stream, bytes)),
+        (Greeted::Encrypted(stream), Answer::File(bytes)) => Ok((stream, bytes)),
+        _ => Err(unexpected(address)),
+    }
+}
+
+/// Introduces the client to whatever it has connected to, which welcomes it.
+pub fn open(
+    stream: Arc<dyn Stream>,
+    address: &str,
+    hello: &Hello,
+    security: &Security,
+    deadline: Instant,
+    mut turn: Turn<'_>,
+) -> Result<Opened, ConnectError> {
+    let greeted = greet(stream, address, hello, security, deadline, &mut turn)?;
+    let (encrypted, secure) = match greeted {
+        (Greeted::Encrypted(encrypted), Answer::Secure(secure)) => (encrypted, secure),
+        (Greeted::Encrypted(stream), Answer::Welcome(welcome)) => {
+            return Ok(Opened { stream, welcome, encrypted: true, secured: None });
+        }
+        (Greeted::Plain(stream), Answer::Welcome(welcome)) => {
+            return Ok(Opened { stream, welcome, encrypted: false, secured: None });
         }
         _ => return Err(unexpected(address)),
     };
@@ -251,7 +291,10 @@ pub fn handshake(
     hello: &Hello,
     deadline: Instant,
 ) -> Result<Welcome, ConnectError> {
-    handshake_in_turn(stream, address, hello, deadline, &mut Turn::without_end(&mut |_| ()))
+    match say_in_turn(stream, address, hello, deadline, &mut Turn::without_end(&mut |_| ()))? {
+        Answer::Welcome(welcome) => Ok(welcome),
+        _ => Err(unexpected(address)),
+    }
 }
 
 /// How long the environment says that a program may wait in a server's queue:
@@ -275,28 +318,23 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// As [`handshake`], with a server that may have a queue.
-fn handshake_in_turn(
+/// Says hello in the clear and reads the answer of a server that may have a queue.
+fn say_in_turn(
     stream: &dyn Stream,
     address: &str,
     hello: &Hello,
     deadline: Instant,
     turn: &mut Turn<'_>,
-) -> Result<Welcome, ConnectError> {
+) -> Result<Answer, ConnectError> {
     // A server that refuses for want of room may do so before it has read the hello; its answer is
     // there to read.
     let written = write_all(stream, &hello.encode());
-    let answer =
-        answer(stream, address, deadline, None, turn).map_err(|error| match (error, written) {
-            (ConnectError::BrokenOff { address, .. }, Err(error)) => {
-                ConnectError::BrokenOff { address, error }
-            }
-            (error, _) => error,
-        });
-    match answer? {
-        Answer::Welcome(welcome) => Ok(welcome),
-        _ => Err(unexpected(address)),
-    }
+    answer(stream, address, deadline, None, turn).map_err(|error| match (error, written) {
+        (ConnectError::BrokenOff { address, .. }, Err(error)) => {
+            ConnectError::BrokenOff { address, error }
+        }
+        (error, _) => error,
+    })
 }
 
 /// Reads the answer to a hello, of which `begun` may have come already. It is no refusal, and

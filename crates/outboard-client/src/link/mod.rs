@@ -63,7 +63,7 @@ use outboard_wire::{ContextId, Writer};
 
 pub use bulk::{Later, Sent, Ticket, Upload};
 pub use config::{Choice, Config};
-pub use connect::{Opened, Secured, Turn, handshake, join, open, queue_patience};
+pub use connect::{Opened, Secured, Turn, ask_for_file, handshake, join, open, queue_patience};
 pub use error::{ConnectError, LinkError, unreachable};
 pub use introduction::Introduction;
 pub use listen::{Answers, Expectation};

@@ -88,6 +88,8 @@ pub(super) enum Wish {
     Management(Vec<u32>),
     /// To know what the platform is, and perhaps a place for a session with these devices.
     Probe { reserve: Option<Vec<u32>> },
+    /// A file of the client library.
+    Library { file: String },
 }
 
 /// A client that has been authenticated.
@@ -178,6 +180,7 @@ impl Heard {
             }
             Purpose::Session { devices } => Wish::Session(devices),
             Purpose::Management { devices } => Wish::Management(devices),
+            Purpose::Library { file } => Wish::Library { file },
             Purpose::Probe => {
                 let reserve = more.get(RESERVE).ok().flatten();
                 Wish::Probe { reserve: reserve.map(|Reserve { devices }| devices) }

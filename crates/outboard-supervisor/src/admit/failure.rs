@@ -6,7 +6,7 @@ use outboard_wire::handshake::{HandshakeError, Refusal, RefusalCode};
 
 /// Why a connection came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     #[error("{0}")]
     Refused(Refusal),
     /// The worker has ended without a word to the client, which is to be told this.
@@ -22,6 +22,6 @@ impl From<HandshakeError> for Failure {
     }
 }
 
-pub(super) fn refuse(code: RefusalCode, sentence: impl Into<String>) -> Failure {
+pub(crate) fn refuse(code: RefusalCode, sentence: impl Into<String>) -> Failure {
     Failure::Refused(Refusal { code, sentence: sentence.into() })
 }

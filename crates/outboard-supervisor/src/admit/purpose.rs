@@ -34,6 +34,9 @@ pub(super) async fn serve(
             supervisor.tally.waited(came.elapsed());
             Order::session(admitted)
         }
+        Wish::Library { file } => {
+            return crate::library::hand_out(supervisor, &file, stream, peer).await;
+        }
         Wish::Management(devices) => {
             let devices = known.find(supervisor, devices).await?;
             Order::management(known, devices, supervisor.warm.last_snapshot())

@@ -177,7 +177,9 @@ pub(crate) fn answer_to(address: &str, bytes: &[u8]) -> Refusal {
     let preamble = Preamble::decode(head, ANSWER_LIMIT).unwrap();
     match Answer::decode(&preamble, body, VERSION).unwrap() {
         Answer::Refusal(refusal) => refusal,
-        Answer::Welcome(_) | Answer::Waiting(_) | Answer::Secure(_) => panic!("not refused"),
+        Answer::Welcome(_) | Answer::Waiting(_) | Answer::Secure(_) | Answer::File(_) => {
+            panic!("not refused")
+        }
     }
 }
 

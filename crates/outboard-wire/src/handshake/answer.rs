@@ -51,6 +51,9 @@ pub enum Answer {
     /// It accepts, and somebody else goes on, over a connection that is encrypted anew; another
     /// answer follows there. Only over TLS.
     Secure(auth::Secure),
+    /// So many bytes follow: the file that was asked for. Since 1.5, and only to
+    /// [`Purpose::Library`](super::Purpose::Library).
+    File(u64),
 }
 
 /// A client that has to wait before it is served.
@@ -65,6 +68,15 @@ pub struct Waiting {
 const WELCOME: u8 = 1;
 pub(super) const REFUSAL: u8 = 2;
 const WAITING: u8 = 3;
+const FILE: u8 = 5;
+
+/// The head of a file of so many bytes, preamble included.
+pub fn file(own: Version, bytes: u64) -> Vec<u8> {
+    message(own, |writer| {
+        writer.u8(FILE);
+        writer.u64(bytes);
+    })
+}
 
 impl Waiting {
     /// The whole message, preamble included.
@@ -140,6 +152,9 @@ impl Answer {
         }
         if kind == auth::SECURE {
             return Ok(auth::Secure::decode(&mut reader)?);
+        }
+        if kind == FILE {
+            return Ok(Answer::File(reader.u64()?));
         }
         if kind != WELCOME {
             return Err(

@@ -76,6 +76,12 @@ pub enum Purpose {
         /// [`Ticket::key`](super::peers::Ticket::key) of that session for this link.
         key: u128,
     },
+    /// A file of the client library that the server hands out, by its name, or what is said of
+    /// them. Since 1.5.
+    Library {
+        /// The name.
+        file: String,
+    },
 }
 
 impl Purpose {
@@ -89,6 +95,7 @@ impl Purpose {
             Purpose::Management { .. } => 4,
             Purpose::Resume { .. } => 5,
             Purpose::Peer { .. } => 6,
+            Purpose::Library { .. } => 7,
         }
     }
 
@@ -99,7 +106,10 @@ impl Purpose {
             | Purpose::Memory { session, key }
             | Purpose::Resume { session, key }
             | Purpose::Peer { session, key } => Some((*session, key)),
-            Purpose::Session { .. } | Purpose::Probe | Purpose::Management { .. } => None,
+            Purpose::Session { .. }
+            | Purpose::Probe
+            | Purpose::Management { .. }
+            | Purpose::Library { .. } => None,
         }
     }
 }
@@ -123,6 +133,7 @@ impl Hello {
                     writer.u128(*key);
                 }
                 Purpose::Probe => {}
+                Purpose::Library { file } => writer.str(file),
             }
             writer.put(&self.process);
             writer.put(&self.more);
@@ -148,6 +159,7 @@ impl Hello {
             4 => Purpose::Management { devices: reader.get()? },
             5 => Purpose::Resume { session: reader.u64()?, key: reader.u128()? },
             6 => Purpose::Peer { session: reader.u64()?, key: reader.u128()? },
+            7 => Purpose::Library { file: reader.get()? },
             value => {
                 return Err(DecodeError::Invalid {
                     what: "purpose of a connection",

@@ -20,7 +20,7 @@ pub mod sharing;
 mod trace;
 pub mod windows;
 
-pub use answer::{Answer, Local, Waiting, Welcome};
+pub use answer::{Answer, Local, Waiting, Welcome, file};
 pub use extensions::{Extensions, Kind};
 pub use hello::{Hello, Process, Purpose};
 pub use refusal::{Refusal, RefusalCode};

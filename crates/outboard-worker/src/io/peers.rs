@@ -278,7 +278,7 @@ fn expect_welcome(stream: &dyn Stream, address: &str, deadline: Instant) -> Resu
     match Answer::read(read, wrong)? {
         Answer::Welcome(_) => Ok(()),
         Answer::Refusal(refusal) => Err(format!("{address} refuses: {}", refusal.sentence)),
-        Answer::Waiting(_) | Answer::Secure(_) => {
+        Answer::Waiting(_) | Answer::Secure(_) | Answer::File(_) => {
             Err(format!("{address} answers what belongs to no link"))
         }
     }
