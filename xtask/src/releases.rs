@@ -51,3 +51,21 @@ impl Releases {
         self.released.last()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::util::root;
+
+    #[test]
+    fn each_release_has_recorded_sessions() {
+        let releases = Releases::read(&root()).unwrap();
+        assert!(!releases.released.is_empty());
+        for release in &releases.released {
+            let folder = root().join("tests/e2e/recordings").join(&release.version);
+            let files = std::fs::read_dir(&folder).map(Iterator::count).unwrap_or_default();
+            assert!(files > 0, "{}: CONTRIBUTING.md says how to record", folder.display());
+            assert!(release.minor <= releases.protocol.minor, "{}", release.version);
+        }
+    }
+}

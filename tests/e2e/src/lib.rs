@@ -23,6 +23,7 @@ pub mod raw_client;
 pub mod raw_https;
 pub mod raw_peer;
 mod recording;
+mod replay;
 mod server;
 pub mod sshd;
 mod terminal;
@@ -40,6 +41,7 @@ pub use pool_broker::{PlayedServer, PoolBroker};
 pub use program::{Case, Outcome, Program, Running, suite};
 pub use raw_client::RawClient;
 pub use recording::Recording;
+pub use replay::Replay;
 pub use server::{Server, is_alive, processes_below};
 pub use terminal::Terminal;
 

@@ -56,14 +56,19 @@ pub fn hello_over(stream: TcpStream, purpose: Purpose) -> Result<(TcpStream, Wel
 
 /// The same with more to say.
 pub fn hello_saying(
-    mut stream: TcpStream,
+    stream: TcpStream,
     purpose: Purpose,
     more: Extensions,
 ) -> Result<(TcpStream, Welcome), Refusal> {
-    stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
-    stream.set_nodelay(true).expect("an option");
+    let mut stream = prepared(stream);
     let welcome = greet(&mut stream, purpose, more)?;
     Ok((stream, welcome))
+}
+
+fn prepared(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
+    stream.set_nodelay(true).expect("an option");
+    stream
 }
 
 /// Says hello over a connection of any kind, and waits for the welcome.
@@ -81,6 +86,10 @@ pub fn greet(
         more,
     };
     stream.write_all(&hello.encode()).expect("the server reads");
+    welcome(stream)
+}
+
+fn welcome(stream: &mut impl Read) -> Result<Welcome, Refusal> {
     loop {
         match answer(stream) {
             Answer::Welcome(welcome) => return Ok(welcome),
@@ -116,9 +125,26 @@ impl RawClient {
     pub fn connect_saying(address: &str, more: Extensions) -> Result<RawClient, Refusal> {
         let stream = TcpStream::connect(address).expect("the server listens");
         let (stream, welcome) = hello_saying(stream, Purpose::Session { devices: vec![] }, more)?;
+        Ok(RawClient::welcomed(address, stream, welcome))
+    }
+
+    /// A session whose hello somebody else has written.
+    pub fn resay(address: &str, hello: &[u8]) -> Result<RawClient, Refusal> {
+        let mut stream = prepared(TcpStream::connect(address).expect("the server listens"));
+        stream.write_all(hello).expect("the server reads");
+        let welcome = welcome(&mut stream)?;
+        Ok(RawClient::welcomed(address, stream, welcome))
+    }
+
+    /// Sends a command as somebody else has sent it, with its header.
+    pub fn resend(&mut self, command: &[u8]) {
+        self.write(command);
+    }
+
+    fn welcomed(address: &str, stream: TcpStream, welcome: Welcome) -> RawClient {
         let address = address.to_owned();
         let (incoming, replies, failures) = (Incoming::new(), Vec::new(), Vec::new());
-        Ok(RawClient {
+        RawClient {
             address,
             stream,
             welcome,
@@ -128,7 +154,7 @@ impl RawClient {
             failures,
             ended: None,
             ctx: 0,
-        })
+        }
     }
 
     /// What the server said when it let this in.
