@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
@@ -57,20 +57,44 @@ pub(crate) fn compare(
     first: impl Fn(&Case) -> Option<Command> + Sync,
     second: impl Fn(&Case) -> Command + Sync,
 ) -> Result<Outcome> {
+    compare_with(cases, &outputs(cases, first)?, second)
+}
+
+/// What programs print and return, by their names.
+pub(crate) fn outputs(
+    cases: &[Case],
+    command: impl Fn(&Case) -> Option<Command> + Sync,
+) -> Result<BTreeMap<String, Output>> {
+    let outputs = Mutex::new(BTreeMap::new());
+    util::for_each(cases, util::processors(), |case| {
+        let Some(mut command) = command(case) else { return Ok(()) };
+        let output = command.output().context("cannot start `timeout`")?;
+        let mut outputs = outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        outputs.insert(case.name.clone(), output);
+        Ok(())
+    })?;
+    Ok(outputs.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Runs each of `cases` that has an output in `wanted`, and compares it with that.
+pub(crate) fn compare_with(
+    cases: &[Case],
+    wanted: &BTreeMap<String, Output>,
+    command: impl Fn(&Case) -> Command + Sync,
+) -> Result<Outcome> {
     let outcome = Mutex::new(Outcome::default());
     util::for_each(cases, util::processors(), |case| {
-        let Some(mut first) = first(case) else { return Ok(()) };
-        let wanted = first.output().context("cannot start `timeout`")?;
-        let found = second(case).output().context("cannot start `timeout`")?;
-        let mut outcome = outcome.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match difference(&wanted, &found) {
+        let Some(wanted) = wanted.get(&case.name) else { return Ok(()) };
+        let found = command(case).output().context("cannot start `timeout`")?;
+        let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        match difference(wanted, &found) {
             None => outcome.same += 1,
             Some(why) => outcome.different.push((case.name.clone(), why)),
         }
         eprintln!("    {}", case.name);
         Ok(())
     })?;
-    let mut outcome = outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcome.different.sort();
     Ok(outcome)
 }

@@ -1,9 +1,10 @@
 //! What is run with two releases.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -50,6 +51,11 @@ pub(super) fn all(old: &Dist, new: &Dist, only: Option<&str>) -> Result<String> 
         bail!("only {} of {} programs are compiled", cases.len(), PROGRAMS.len());
     }
     let wanted = |name: &str| only.is_none_or(|only| name.contains(only));
+    step("this source alone");
+    let alone = Way::Tcp.serve(new, &folder.join("alone"))?;
+    let outputs = compared::outputs(&cases, |case| {
+        Some(alone.tell(compared::here(new, &alone.server, case)))
+    })?;
     let (mut runs, mut upgrades, mut failed) = (0, 0, Vec::new());
     for way in WAYS {
         for (who, client, server) in
@@ -60,7 +66,7 @@ pub(super) fn all(old: &Dist, new: &Dist, only: Option<&str>) -> Result<String> 
                 continue;
             }
             step(&name);
-            match pair(way, &cases, client, server, new, &folder) {
+            match pair(way, (client, server), &cases, &outputs, &folder) {
                 Ok(same) => runs += same,
                 Err(error) => failed.push(format!("{name}: {error:#}")),
             }
@@ -84,23 +90,19 @@ pub(super) fn all(old: &Dist, new: &Dist, only: Option<&str>) -> Result<String> 
     Ok(format!("{runs} runs of test programs and {upgrades} upgrades went well"))
 }
 
-/// Runs programs by a client of one release and a server of another; how many did what they do with
-/// `new` alone.
+/// Runs programs by a client of one release and a server of another; how many did what they do
+/// otherwise.
 fn pair(
     way: Way,
+    (client, server): (&Dist, &Dist),
     cases: &[Case],
-    client: &Dist,
-    server: &Dist,
-    new: &Dist,
+    outputs: &BTreeMap<String, Output>,
     folder: &Path,
 ) -> Result<usize> {
-    let (same, mixed) =
-        (way.serve(new, &folder.join("same"))?, way.serve(server, &folder.join("mixed"))?);
-    let outcome = compared::compare(
-        cases,
-        |case| Some(same.tell(compared::here(new, &same.server, case))),
-        |case| mixed.tell(compared::here(client, &mixed.server, case)),
-    )?;
+    let served = way.serve(server, &folder.join("mixed"))?;
+    let outcome = compared::compare_with(cases, outputs, |case| {
+        served.tell(compared::here(client, &served.server, case))
+    })?;
     outcome.check(&[])?;
     Ok(outcome.same)
 }
