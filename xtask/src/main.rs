@@ -30,6 +30,7 @@ mod programs;
 mod python;
 #[cfg(test)]
 mod recipe;
+mod release;
 mod releases;
 mod server;
 mod slurm;
@@ -70,6 +71,11 @@ enum Command {
     Stage(stage::Args),
     /// Make the documentation a book.
     Book(book::Args),
+    /// Make all that is published of a version: archives, packages, wheels and others.
+    Release(release::Args),
+    /// What runs for its checks in namespaces of its own.
+    #[command(hide = true)]
+    ReleaseCheckInside(release::check::inside::Args),
     /// Make a Python wheel with the command, the client and the software device.
     Wheel(wheel::Args),
     /// Run the fuzz targets for a while.
@@ -130,6 +136,8 @@ fn main() -> std::process::ExitCode {
         Command::Programs(args) => programs::run(&args),
         Command::Stage(args) => stage::run(&args),
         Command::Book(args) => book::run(&args),
+        Command::Release(args) => release::run(&args),
+        Command::ReleaseCheckInside(args) => release::check::inside::run(&args),
         Command::Wheel(args) => wheel::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Miri(args) => miri::run(&args),

@@ -50,7 +50,7 @@ pub(crate) const PACKAGES: [&str; 6] = [
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dist = Dist::build(Profile::of(args.release))?;
-    dist.manual()?;
+    dist.manual(&dist.outboard())?;
     step(&format!("laid out in {}", dist.dir.display()));
     Ok(())
 }
@@ -148,24 +148,17 @@ impl Dist {
         Ok(dist)
     }
 
-    /// Writes what shells, readers of manuals and service managers look for.
-    fn manual(&self) -> Result<()> {
+    /// Writes what shells, readers of manuals and service managers look for, as a command says it
+    /// that runs on this machine.
+    pub(crate) fn manual(&self, outboard: &Path) -> Result<()> {
         let share = self.dir.join("share");
         for (shell, file) in COMPLETIONS {
-            let output = Command::new(self.outboard()).args(["completions", shell]).output();
-            let output = output.context("cannot run `outboard completions`")?;
-            if !output.status.success() {
-                bail!(
-                    "`outboard completions {shell}`: {}",
-                    String::from_utf8_lossy(&output.stderr)
-                );
-            }
+            let text = util::said(Command::new(outboard).args(["completions", shell]))?;
             let file = share.join(file);
             fs::create_dir_all(file.parent().unwrap_or(&share))?;
-            fs::write(&file, output.stdout)
-                .with_context(|| format!("cannot write {}", file.display()))?;
+            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         }
-        util::run(Command::new(self.outboard()).arg("man").arg(share.join("man/man1")))?;
+        util::run(Command::new(outboard).arg("man").arg(share.join("man/man1")))?;
         let systemd = root().join("deploy/systemd");
         for unit in ["outboard.service", "outboard-broker.service"] {
             place(&systemd.join(unit), &self.dir.join("lib/systemd/system").join(unit))?;

@@ -46,6 +46,16 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// What a command prints.
+pub(crate) fn said(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot start `{}`", show(command)))?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        bail!("`{}` failed ({}): {}", show(command), output.status, error.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Installs Debian packages, as root or by `sudo` where that asks nothing.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     step(&format!("installing {}", packages.join(", ")));

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let profile = Profile::of(!args.debug);
     let Some(name) = &args.machines else { return make(profile, args.check) };
     let target = cross::Target::named(name).context("a kind of machines")?;
-    let wheel = pack(&cross::build(target, profile)?.dir)?;
+    let wheel = pack(&cross::build(target, profile)?.dir, &folder())?;
     said(&wheel)
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn attempt() -> Result<()> {
 
 /// Strips a copy of the installation and packs it.
 fn build(dist: &Dist) -> Result<PathBuf> {
-    let folder = util::target_dir().join("wheel");
+    let folder = folder();
     let stripped = folder.join("dist");
     let _ = fs::remove_dir_all(&stripped);
     fs::create_dir_all(&folder)?;
@@ -61,24 +61,22 @@ fn build(dist: &Dist) -> Result<PathBuf> {
     for program in stage::PROGRAMS {
         util::run(Command::new("strip").arg(stripped.join(program)))?;
     }
-    let wheel = pack(&stripped)?;
+    let wheel = pack(&stripped, &folder)?;
     fs::remove_dir_all(&stripped)?;
     Ok(wheel)
 }
 
-/// Packs an installation.
-fn pack(dist: &Path) -> Result<PathBuf> {
-    let folder = util::target_dir().join("wheel");
-    fs::create_dir_all(&folder)?;
-    let output = Command::new("python3")
-        .arg(root().join("deploy/python/wheel.py"))
-        .args([dist, Path::new(env!("CARGO_PKG_VERSION")), &root(), &folder])
-        .output()
-        .context("cannot start python3")?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+fn folder() -> PathBuf {
+    util::target_dir().join("wheel")
+}
+
+/// Packs an installation; where the wheel is.
+pub(crate) fn pack(dist: &Path, folder: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let mut python = Command::new("python3");
+    python.arg(root().join("deploy/python/wheel.py"));
+    python.args([dist, Path::new(env!("CARGO_PKG_VERSION")), &root(), folder]);
+    Ok(PathBuf::from(util::said(&mut python)?.trim()))
 }
 
 /// Installs the wheel and uses nothing but what it brought.

@@ -15,15 +15,14 @@ mod symbols;
 mod targets;
 mod tools;
 
-use std::process::Command;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
 use crate::stage::{self, Dist, Profile};
 use crate::util::{self, step};
 use symbols::Facts;
-pub(crate) use targets::Target;
-use targets::{Parts, TARGETS};
+pub(crate) use targets::{Parts, TARGETS, Target};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -65,10 +64,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.run { runs::all(args.only.as_deref(), args.suite) } else { Ok(()) }
 }
 
-/// Builds for a kind and lays it out; it needs nothing that machines of that kind may lack.
+/// Builds for a kind and lays it out.
 pub(crate) fn build(target: &Target, profile: Profile) -> Result<Dist> {
+    compile(target, profile)?;
+    lay_out(target, profile, target.dist())
+}
+
+/// Builds for a kind.
+pub(crate) fn compile(target: &Target, profile: Profile) -> Result<()> {
     tools::ensure(&[target])?;
-    let (name, folder) = profile.names();
+    let (name, _) = profile.names();
     step(&format!("building for {} ({name})", target.name));
     let mut cargo = tools::build(target)?;
     let packages: &[&str] = match target.parts {
@@ -77,17 +82,23 @@ pub(crate) fn build(target: &Target, profile: Profile) -> Result<Dist> {
     };
     packages.iter().for_each(|package| _ = cargo.args(["--package", package]));
     // Tools of this machine do not know how to strip the files of others.
-    cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
-    util::run(cargo.args(["--profile", name]))?;
+    for profile in ["RELEASE", "DEV"] {
+        cargo.env(format!("CARGO_PROFILE_{profile}_STRIP"), "symbols");
+    }
+    util::run(cargo.args(["--profile", name]))
+}
 
+/// Lays out what was built for a kind; it needs nothing that machines of that kind may lack.
+pub(crate) fn lay_out(target: &Target, profile: Profile, dir: PathBuf) -> Result<Dist> {
+    let (_, folder) = profile.names();
     let built = targets::folder().join(target.triple).join(folder);
     if target.parts == Parts::Command {
-        let dist = Dist { dir: target.dist() };
+        let dist = Dist { dir };
         stage::place(&built.join("outboard"), &dist.outboard())?;
         Facts::of(&dist.outboard())?.check_static().context("the command for musl")?;
         return Ok(dist);
     }
-    let dist = Dist::lay_out(&built, target.dist())?;
+    let dist = Dist::lay_out(&built, dir)?;
     for program in stage::PROGRAMS {
         let facts = Facts::of(&dist.dir.join(program))?;
         facts.check_old().with_context(|| format!("{program} for {}", target.name))?;
@@ -112,15 +123,4 @@ fn same_exports() -> Result<()> {
         step(&format!("{library}: {} functions on both processors", one.len()));
     }
     Ok(())
-}
-
-/// What a command prints.
-fn said(command: &mut Command) -> Result<String> {
-    let output =
-        command.output().with_context(|| format!("cannot start `{}`", util::show(command)))?;
-    if !output.status.success() {
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        bail!("`{}` failed ({}): {}", util::show(command), output.status, error.trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

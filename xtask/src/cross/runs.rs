@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail};
 use super::machines::{INSTALLED, Machine, PROGRAMS};
 use super::page::{self, Row};
 use super::targets::{Target, folder};
-use super::{said, tools};
+use super::tools;
 use crate::compared::{self, Outcome};
 use crate::programs::{self, Case, Platform};
 use crate::server::Server;
 use crate::stage::Dist;
 use crate::toolchain::{self, Toolchain};
-use crate::util::step;
+use crate::util::{said, step};
 
 /// A run, by what the page calls the machine.
 struct Run {

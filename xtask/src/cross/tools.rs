@@ -68,7 +68,20 @@ pub(crate) fn build(target: &Target) -> Result<Command> {
     command.env("PATH", path).current_dir(util::root()).arg("zigbuild");
     command.arg("--target-dir").arg(folder()).arg("--target");
     command.arg(format!("{}{}", target.triple, target.oldest));
+    command.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", same_anywhere()?);
     Ok(command)
+}
+
+/// Flags of the compiler by which what is built does not depend on where things lie.
+fn same_anywhere() -> Result<String> {
+    let cargo = match std::env::var_os("CARGO_HOME") {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cargo"),
+    };
+    // The last that fits counts.
+    let names = [(util::root(), "/outboard"), (folder(), "/target"), (cargo, "/cargo")];
+    let flags = names.map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
+    Ok(flags.join("\x1f"))
 }
 
 /// Zig's compiler of C++ for machines of this kind.

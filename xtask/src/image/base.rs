@@ -29,18 +29,21 @@ pub(super) fn with_systemd() -> PathBuf {
 
 /// Makes both if they are not there.
 pub(super) fn ensure() -> Result<()> {
-    make(&archive(), None)?;
-    make(&with_systemd(), Some("systemd"))
-}
-
-fn make(archive: &Path, more: Option<&str>) -> Result<()> {
-    if archive.exists() {
-        return Ok(());
-    }
     let name = argument("BASE")?;
     let release = name.rsplit(':').next().and_then(|tag| tag.split('-').next());
     let release = release.context("the recipe's base is a release of Debian")?;
-    step(&format!("making {} of Debian's packages ({release}, 35 MB)", archive.display()));
+    let options = WITHOUT.map(|option| format!("--dpkgopt={option}"));
+    make(&archive(), release, &options)?;
+    make(&with_systemd(), release, &[&options[..], &["--include=systemd".into()]].concat())
+}
+
+/// Makes the archive of a system's files, unless it is there, with some options of mmdebstrap's.
+pub(crate) fn make(archive: &Path, release: &str, options: &[String]) -> Result<()> {
+    if archive.exists() {
+        return Ok(());
+    }
+    packages::ensure()?;
+    step(&format!("making {} of Debian's packages ({release})", archive.display()));
     let new = archive.with_extension("new.tar");
     let mut paths = OsString::from(packages::dir().join("usr/bin"));
     paths.push(":");
@@ -49,9 +52,7 @@ fn make(archive: &Path, more: Option<&str>) -> Result<()> {
     let mut command = Command::new("unshare");
     command.args(["--mount", "perl"]).arg(packages::dir().join("usr/bin/mmdebstrap"));
     command.args(["--quiet", "--mode=root", "--variant=apt"]).env("PATH", paths);
-    command.args(WITHOUT.map(|option| format!("--dpkgopt={option}")));
-    command.args(more.map(|package| format!("--include={package}")));
-    util::run(command.arg(release).arg(&new))?;
+    util::run(command.args(options).arg(release).arg(&new))?;
     fs::rename(new, archive).context("cannot name what was made")
 }
 

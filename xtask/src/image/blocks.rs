@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use std::fs;
 
 /// A block of code behind a heading of a page, the first with number 1.
-pub(super) fn block(page: &str, heading: &str, number: usize) -> Result<String> {
+pub(crate) fn block(page: &str, heading: &str, number: usize) -> Result<String> {
     let text = fs::read_to_string(root().join(page)).with_context(|| format!("no {page}"))?;
     let (_, part) = text.split_once(heading).with_context(|| format!("{page}: {heading}"))?;
     let block = part.split("```").nth(2 * number - 1).context("blocks follow it")?;
@@ -14,7 +14,7 @@ pub(super) fn block(page: &str, heading: &str, number: usize) -> Result<String> 
 }
 
 /// The word in a text that begins so.
-pub(super) fn word<'a>(text: &'a str, begin: &str) -> Result<&'a str> {
+pub(crate) fn word<'a>(text: &'a str, begin: &str) -> Result<&'a str> {
     let mut words = text.split(|c: char| c.is_whitespace() || ['/', '=', '@'].contains(&c));
     words.find(|word| word.starts_with(begin)).with_context(|| format!("no {begin} in {text}"))
 }

@@ -4,12 +4,13 @@
 //!
 //! podman runs in namespaces of its own ([`inside`]) and is only unpacked.
 
-mod base;
-mod blocks;
+pub(crate) mod base;
+pub(crate) mod blocks;
 mod cases;
 pub(crate) mod inside;
+pub(crate) mod machine;
 mod packages;
-mod podman;
+pub(crate) mod podman;
 mod pool;
 mod pool_page;
 mod server;

@@ -5,6 +5,7 @@ use crate::apart;
 use crate::util::{self, root};
 use anyhow::{Context, Result, bail};
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// Images are kept in memory: they go with the run.
@@ -28,10 +29,10 @@ pub(super) const CONFINED: [&str; 3] =
     ["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges"];
 
 /// Where this run's network has its servers: loopback would be the container itself to a container.
-pub(super) const ADDRESS: &str = "192.0.2.1";
+pub(crate) const ADDRESS: &str = "192.0.2.1";
 
 /// Makes `podman` usable as if it were installed.
-pub(super) fn lay_out() -> Result<()> {
+pub(crate) fn lay_out() -> Result<()> {
     let debian = packages::dir();
     apart::lay_over(&[("etc", &[&debian.join("etc")]), ("usr", &[&debian.join("usr")])])?;
     for (name, text) in SETTINGS {
@@ -49,7 +50,7 @@ pub(super) fn lay_out() -> Result<()> {
 }
 
 /// Runs podman; what it prints, which must succeed.
-pub(super) fn podman(args: &[&str]) -> Result<String> {
+pub(crate) fn podman(args: &[&str]) -> Result<String> {
     let output = output(args)?;
     if !output.status.success() {
         bail!("`podman {}`: {}", args.join(" "), said(&output));
@@ -57,16 +58,23 @@ pub(super) fn podman(args: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-pub(super) fn output(args: &[&str]) -> Result<Output> {
+pub(crate) fn output(args: &[&str]) -> Result<Output> {
     let mut command = Command::new("timeout");
     command.args(["120", "podman"]).args(args).stdin(Stdio::null());
     command.output().context("cannot start podman")
 }
 
 /// All that a command has said.
-pub(super) fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     texts.concat().trim().to_owned()
+}
+
+/// Makes an image of an archive of files; what it is called.
+pub(crate) fn import(archive: &Path, name: &str) -> Result<String> {
+    let image = format!("localhost/{name}");
+    podman(&["import", "--quiet", &archive.display().to_string(), &image])?;
+    Ok(image)
 }
 
 /// The images of a registry on which the recipe builds, from Debian's packages.
@@ -110,13 +118,13 @@ pub(super) fn build(line: &str) -> Result<()> {
 }
 
 /// A container that goes on until it is dropped.
-pub(super) struct Container {
-    pub(super) name: String,
+pub(crate) struct Container {
+    pub(crate) name: String,
 }
 
 impl Container {
     /// Runs an image with its own command, confined.
-    pub(super) fn start(
+    pub(crate) fn start(
         name: &str,
         image: &str,
         flags: &[&str],
@@ -128,12 +136,12 @@ impl Container {
     }
 
     /// All that it has said.
-    pub(super) fn log(&self) -> Result<String> {
+    pub(crate) fn log(&self) -> Result<String> {
         Ok(said(&output(&["logs", &self.name])?))
     }
 
     /// Runs a command in it; what that prints.
-    pub(super) fn exec(&self, args: &[&str]) -> Result<String> {
+    pub(crate) fn exec(&self, args: &[&str]) -> Result<String> {
         podman(&[&["exec", self.name.as_str()], args].concat())
     }
 }

@@ -1,0 +1,215 @@
+//! The cases: each installs one file of a release, uses it, removes it, and looks at what is left.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::files::Files;
+use super::{PROGRAM, system};
+use crate::apart::{Case, within};
+use crate::image::blocks::word;
+use crate::image::machine::Machine;
+use crate::image::podman::{self, ADDRESS};
+use crate::programs;
+
+pub(super) struct World {
+    /// The release.
+    folder: PathBuf,
+    /// The image of a system.
+    image: String,
+}
+
+const fn case(name: &'static str, run: fn(&mut World) -> Result<()>) -> Case<World> {
+    Case { name, run }
+}
+
+pub(super) const ALL: &[Case<World>] = &[
+    case("the archive", archive),
+    case("the package of Debian's kind", deb),
+    case("the package of Red Hat's kind", rpm),
+    case("the wheel", wheel),
+    case("the command that needs no C library", command),
+];
+
+const UNINSTALLING: &str = "docs/uninstall.md";
+/// A server is up in this time.
+const SOON: Duration = Duration::from_secs(40);
+/// A server on this machine alone.
+const LOCAL: &str = "mkdir -p /etc/outboard
+printf '[serve]\\ndriver = \"cpu\"\\nlisten = \"127.0.0.1\"\\n' > /etc/outboard/outboard.toml
+systemctl enable --now outboard";
+
+impl World {
+    pub(super) fn of(folder: PathBuf) -> Result<World> {
+        Ok(World { folder, image: podman::import(&system(), "system")? })
+    }
+
+    /// A system without anything of the project's that sees the release and a CUDA program.
+    fn machine(&self) -> Result<Machine> {
+        let release = format!("{}:/release", self.folder.display());
+        let programs = format!("{}:/programs", programs::dir().display());
+        Machine::start("system", &self.image, "/release", &[&release, &programs])
+    }
+
+    /// The name of the file of the release that begins and ends so; of a processor's, this
+    /// machine's.
+    fn file(&self, begin: &str, end: &str) -> Result<String> {
+        let words: &[&str] = match std::env::consts::ARCH {
+            "x86_64" => &["x86_64", "amd64"],
+            _ => &["aarch64", "arm64"],
+        };
+        let files = fs::read_dir(&self.folder).context("cannot list the release")?.flatten();
+        let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+        let mut fits = names.filter(|name| name.starts_with(begin) && name.ends_with(end));
+        let found = fits.find(|name| words.iter().any(|word| name.contains(word)));
+        found.with_context(|| format!("the release has no {begin}…{end} for this machine"))
+    }
+}
+
+/// Runs the CUDA program by a command and its flags.
+fn works(machine: &Machine, outboard: &str, flags: &str) -> Result<()> {
+    let said = machine.says(&format!("{outboard} run {flags} -- /programs/{PROGRAM}"))?;
+    ensure!(said.contains("right"), "the program says {said}");
+    Ok(())
+}
+
+/// Fails unless a machine's files are those of before, but for what is `named`.
+fn nothing_left(machine: &Machine, before: &Files, named: &[&str]) -> Result<()> {
+    let left = Files::of(machine)?.since(before);
+    let named = |path: &str| named.iter().any(|name| path == *name || is_below(path, name));
+    let other: Vec<_> = left.iter().filter(|path| !named(&path[1..])).cloned().collect();
+    if other.is_empty() { Ok(()) } else { bail!("left behind: {}", other.join(", ")) }
+}
+
+/// A path is below one that ends with a slash.
+fn is_below(path: &str, folder: &str) -> bool {
+    folder.ends_with('/') && (path.starts_with(folder) || format!("{path}/") == folder)
+}
+
+fn archive(world: &mut World) -> Result<()> {
+    let machine = world.machine()?;
+    let before = Files::of(&machine)?;
+    machine.follow("docs/install.md", "### From an archive", 1)?;
+    let said = machine.follow("docs/service.md", "# The server as a service", 1)?;
+    machine.is_active("outboard")?;
+    machine.says(&format!("printf %s {} > /tmp/token", word(&said, "obt_")?))?;
+    let fingerprint = word(&said, "sha256:")?;
+    let flags =
+        format!("--server {ADDRESS} --tls-fingerprint {fingerprint} --token-file /tmp/token");
+    works(&machine, "outboard", &flags)?;
+    machine.follow(UNINSTALLING, "## A server", 1)?;
+    machine.follow(UNINSTALLING, "## The installation", 1)?;
+    machine.follow(UNINSTALLING, "## A server", 2)?;
+    machine.says("rm /tmp/token")?;
+    // Folders that others use, too.
+    let stay = machine.says("find /usr/local/lib /usr/local/share -type d -empty")?;
+    ensure!(!stay.contains("outboard"), "{stay}");
+    let folders: Vec<_> = stay.lines().map(|folder| format!("{folder}/")).collect();
+    let folders: Vec<_> = folders.iter().map(String::as_str).collect();
+    nothing_left(&machine, &before, &folders)
+}
+
+fn deb(world: &mut World) -> Result<()> {
+    let machine = world.machine()?;
+    let before = Files::of(&machine)?;
+    let install = format!("dpkg --install {}", world.file("outboard_", ".deb")?);
+    packaged(&machine, &install)?;
+    machine.says("dpkg --remove outboard")?;
+    nothing_left(&machine, &before, &STATE)?;
+    machine.says("test -e /etc/outboard/outboard.toml && dpkg --purge outboard")?;
+    nothing_left(&machine, &before, &[])
+}
+
+/// What a server and its administrator have written, which only `purge` removes.
+const STATE: [&str; 7] = [
+    "/etc/group",
+    "/etc/gshadow",
+    "/etc/outboard/",
+    "/etc/passwd",
+    "/etc/shadow",
+    "/var/cache/outboard/",
+    "/var/lib/outboard/",
+];
+
+fn rpm(world: &mut World) -> Result<()> {
+    let machine = world.machine()?;
+    // Of what a system of Red Hat's kind has, Debian's has the files and no records.
+    machine.says(
+        "mkdir -p /etc/rpm/sysinfo
+        printf '%s\\n' /bin/sh 'libc.so.6(GLIBC_2.17)(64bit)' > /etc/rpm/sysinfo/Providename",
+    )?;
+    let before = Files::of(&machine)?;
+    let package = world.file("outboard-", ".rpm")?;
+    packaged(&machine, &format!("rpm --upgrade --replacepkgs --force-debian {package}"))?;
+    machine.says("rpm --erase --force-debian outboard")?;
+    nothing_left(&machine, &before, &STATE)?;
+    machine.follow(UNINSTALLING, "## A server", 2)?;
+    nothing_left(&machine, &before, &[])
+}
+
+/// Installs a package by a line, uses it as a service, and installs it again.
+fn packaged(machine: &Machine, install: &str) -> Result<()> {
+    machine.says(install)?;
+    let units = "systemctl is-enabled outboard outboard-broker || true";
+    let said = machine.says(units)?;
+    ensure!(said.trim() == "disabled\ndisabled", "the services are {said}");
+    machine.says("test -s /usr/share/man/man1/outboard.1.gz && outboard --version")?;
+    machine.says(LOCAL)?;
+    machine.is_active("outboard")?;
+    works(machine, "outboard", "--server 127.0.0.1")?;
+    let process = || machine.says("systemctl show --property=MainPID --value outboard");
+    let first = process()?;
+    machine.says(install)?;
+    machine.is_active("outboard")?;
+    ensure!(process()? != first, "the server has not become the new one");
+    works(machine, "outboard", "--server 127.0.0.1")
+}
+
+fn wheel(world: &mut World) -> Result<()> {
+    let machine = world.machine()?;
+    machine.says("useradd --home-dir /srv/person --create-home person")?;
+    let person = |line: &str| machine.says(&format!("cd /srv/person; runuser -u person -- {line}"));
+    person("python3 -m venv venv")?;
+    let before = Files::of(&machine)?;
+    let pip = "venv/bin/python -m pip --no-cache-dir --disable-pip-version-check --quiet";
+    let wheel = world.file("outboard-", ".whl")?;
+    person(&format!("{pip} install --no-index /release/{wheel}"))?;
+    machine.says(
+        "systemd-run --quiet --unit=wheel --uid=person --setenv=HOME=/srv/person \
+        /srv/person/venv/bin/outboard serve --driver cpu",
+    )?;
+    let outboard = "runuser -u person -- /srv/person/venv/bin/outboard";
+    up(&machine, outboard)?;
+    works(&machine, outboard, "--server 127.0.0.1")?;
+    works(&machine, outboard, "--local-cpu")?;
+    machine.says("systemctl stop wheel")?;
+    person(&format!("{pip} uninstall --yes outboard"))?;
+    machine.says("rm -rf /srv/person/.cache/outboard /srv/person/.local/state/outboard")?;
+    nothing_left(&machine, &before, &[])
+}
+
+/// Waits for a server that was started by hand.
+fn up(machine: &Machine, outboard: &str) -> Result<()> {
+    let ask = format!("{outboard} devices --server 127.0.0.1");
+    within(SOON, "the server can be asked", || Ok(machine.says(&ask).is_ok()))
+}
+
+fn command(world: &mut World) -> Result<()> {
+    let machine = world.machine()?;
+    let whole = world.file("outboard-", "-linux.tar.xz")?;
+    let outboard = format!("/opt/{}/bin/outboard", whole.trim_end_matches(".tar.xz"));
+    machine.says(&format!(
+        "tar -C /opt -xf {whole}
+        systemd-run --quiet {outboard} serve --driver cpu --listen 127.0.0.1"
+    ))?;
+    up(&machine, &outboard)?;
+    let name = world.file("outboard-", "-linux-musl.tar.xz")?;
+    let image = podman::import(&world.folder.join(&name), "alone")?;
+    let outboard = format!("/{}/bin/outboard", name.trim_end_matches(".tar.xz"));
+    let args = ["run", "--rm", &image, &outboard, "devices", "--server", "127.0.0.1"];
+    let said = podman::podman(&args)?;
+    ensure!(said.contains("Outboard CPU"), "`outboard devices` prints {said}");
+    podman::podman(&["rmi", &image]).map(drop)
+}
