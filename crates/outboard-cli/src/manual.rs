@@ -71,11 +71,13 @@ fn with_other_names(command: Command) -> Command {
 /// Writes the pages of a command and of what is below it. Only the command itself knows a version;
 /// it is that of all of them.
 fn pages(command: Command, folder: &Path) -> io::Result<()> {
+    // With the names of the commands above it.
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         pages(below.clone(), folder)?;
         for other in below.get_visible_aliases() {
-            let page = format!(".so man1/{}-{}.1\n", command.get_name(), below.get_name());
-            std::fs::write(folder.join(format!("{}-{other}.1", command.get_name())), page)?;
+            let page = format!(".so man1/{name}-{}.1\n", below.get_name());
+            std::fs::write(folder.join(format!("{name}-{other}.1")), page)?;
         }
     }
     clap_mangen::Man::new(command)

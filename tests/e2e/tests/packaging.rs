@@ -126,6 +126,7 @@ fn every_command_has_a_manual_page() {
         page("outboard-devices.1").contains("also `outboard ls`")
             && page("outboard.1").contains("also `outboard ls`")
     );
+    assert_eq!(page("outboard-context-ls.1"), ".so man1/outboard-context-list.1\n");
     let hidden = ["worker", "check-driver", "doctor-trial"];
     assert!(
         hidden.iter().all(|name| !folder.join(format!("outboard-{name}.1")).exists()),
