@@ -20,15 +20,15 @@ pub(super) fn make(
     to: &Path,
     source: &Source,
 ) -> Result<()> {
-    let folder = root().join("deploy/packages");
     for (kind, distribution) in KINDS {
         let below_usr = work.join(format!("{kind}-{processor}"));
         prefix::for_distribution(prefix, distribution, &below_usr)?;
         let mut nfpm = tools::NFPM.command()?;
-        nfpm.args(["package", "--packager", kind, "--config"]).arg(folder.join("nfpm.yaml"));
-        nfpm.arg("--target").arg(to).env("SOURCE_DATE_EPOCH", &source.epoch);
+        nfpm.args(["package", "--packager", kind, "--config", "nfpm.yaml", "--target"]);
+        nfpm.arg(to).current_dir(root().join("deploy/packages"));
+        nfpm.env("SOURCE_DATE_EPOCH", &source.epoch);
         nfpm.env("PROCESSOR", in_go(processor)?).env("VERSION", source.version);
-        util::run(nfpm.env("PREFIX", below_usr).env("FOLDER", &folder))?;
+        util::run(nfpm.env("PREFIX", below_usr))?;
     }
     Ok(())
 }

@@ -104,11 +104,9 @@ fn archive(world: &mut World) -> Result<()> {
     machine.follow(UNINSTALLING, "## A server", 2)?;
     machine.says("rm /tmp/token")?;
     // Folders that others use, too.
-    let stay = machine.says("find /usr/local/lib /usr/local/share -type d -empty")?;
+    let stay = machine.says("find /usr/local/lib /usr/local/share -type d")?;
     ensure!(!stay.contains("outboard"), "{stay}");
-    let folders: Vec<_> = stay.lines().map(|folder| format!("{folder}/")).collect();
-    let folders: Vec<_> = folders.iter().map(String::as_str).collect();
-    nothing_left(&machine, &before, &folders)
+    nothing_left(&machine, &before, &stay.lines().collect::<Vec<_>>())
 }
 
 fn deb(world: &mut World) -> Result<()> {
@@ -133,21 +131,39 @@ const STATE: [&str; 7] = [
     "/var/lib/outboard/",
 ];
 
+/// Debian's files have what packages of Red Hat's kind need, and rpm has no record of it: a package
+/// without files says so.
+const SYSTEM_OF_RPM: &str = "cd /tmp
+cat > system.spec <<'END'
+Name: system
+Version: 1
+Release: 1
+Summary: What the files of Debian's packages offer
+License: none
+BuildArch: noarch
+Provides: libc.so.6(GLIBC_2.17)(64bit)
+%description
+%files
+END
+rpmbuild -bb --quiet --define '_topdir /tmp/rpm' system.spec
+rpm --install rpm/RPMS/noarch/system-1-1.noarch.rpm
+rm -r rpm system.spec";
+
 fn rpm(world: &mut World) -> Result<()> {
     let machine = world.machine()?;
-    // Of what a system of Red Hat's kind has, Debian's has the files and no records.
-    machine.says(
-        "mkdir -p /etc/rpm/sysinfo
-        printf '%s\\n' /bin/sh 'libc.so.6(GLIBC_2.17)(64bit)' > /etc/rpm/sysinfo/Providename",
-    )?;
+    machine.says(SYSTEM_OF_RPM)?;
     let before = Files::of(&machine)?;
     let package = world.file("outboard-", ".rpm")?;
-    packaged(&machine, &format!("rpm --upgrade --replacepkgs --force-debian {package}"))?;
-    machine.says("rpm --erase --force-debian outboard")?;
-    nothing_left(&machine, &before, &STATE)?;
+    packaged(&machine, &format!("rpm --upgrade --replacepkgs {package}"))?;
+    machine.says("rpm --erase outboard")?;
+    nothing_left(&machine, &before, &[&STATE[..], &FILESYSTEM].concat())?;
     machine.follow(UNINSTALLING, "## A server", 2)?;
-    nothing_left(&machine, &before, &[])
+    nothing_left(&machine, &before, &FILESYSTEM)
 }
+
+/// Folders of the package `filesystem`, which all systems of Red Hat's kind have.
+const FILESYSTEM: [&str; 2] =
+    ["/usr/share/fish/vendor_completions.d", "/usr/share/zsh/site-functions"];
 
 /// Installs a package by a line, uses it as a service, and installs it again.
 fn packaged(machine: &Machine, install: &str) -> Result<()> {
@@ -159,11 +175,10 @@ fn packaged(machine: &Machine, install: &str) -> Result<()> {
     machine.says(LOCAL)?;
     machine.is_active("outboard")?;
     works(machine, "outboard", "--server 127.0.0.1")?;
-    let process = || machine.says("systemctl show --property=MainPID --value outboard");
-    let first = process()?;
     machine.says(install)?;
     machine.is_active("outboard")?;
-    ensure!(process()? != first, "the server has not become the new one");
+    let journal = machine.says("journalctl --unit=outboard --no-pager --output=cat")?;
+    ensure!(journal.contains("upgrades=1"), "the server has not become the new one: {journal}");
     works(machine, "outboard", "--server 127.0.0.1")
 }
 
@@ -187,7 +202,9 @@ fn wheel(world: &mut World) -> Result<()> {
     machine.says("systemctl stop wheel")?;
     person(&format!("{pip} uninstall --yes outboard"))?;
     machine.says("rm -rf /srv/person/.cache/outboard /srv/person/.local/state/outboard")?;
-    nothing_left(&machine, &before, &[])
+    let python = machine.says("ls -d /srv/person/venv/lib/*/site-packages/jax_plugins")?;
+    machine.says(&format!("rmdir {}", python.trim()))?;
+    nothing_left(&machine, &before, &["/srv/person/.cache", "/srv/person/.nv/"])
 }
 
 /// Waits for a server that was started by hand.
