@@ -10,11 +10,13 @@
 //!     outboard-VERSION-1.x86_64.rpm               for Fedora, Red Hat and others
 //!     outboard-VERSION-py3-none-manylinux….whl    for pip
 //!     …the same for aarch64
+//!     outboard-VERSION.tgz                        the Helm chart
 //!     outboard-VERSION.md                         what the changelog says
 //!     SHA256SUMS                                  what a person signs
 //! ```
 
 mod archive;
+mod chart;
 pub(crate) mod check;
 mod packages;
 mod prefix;
@@ -129,6 +131,7 @@ fn make(
             wheel::pack(&dist.dir, to)?;
         }
     }
+    chart::make(work, to, source)?;
     fs::write(to.join(format!("outboard-{}.md", source.version)), &source.notes)
         .context("cannot write the notes")?;
     sums::write(to)?;
