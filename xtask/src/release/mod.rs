@@ -11,11 +11,13 @@
 //!     outboard-VERSION-py3-none-manylinux….whl    for pip
 //!     …the same for aarch64
 //!     outboard-VERSION.tgz                        the Helm chart
+//!     outboard-VERSION.cdx.json                   of which crates the programs consist
 //!     outboard-VERSION.md                         what the changelog says
 //!     SHA256SUMS                                  what a person signs
 //! ```
 
 mod archive;
+mod bill;
 mod chart;
 pub(crate) mod check;
 mod packages;
@@ -132,6 +134,7 @@ fn make(
         }
     }
     chart::make(work, to, source)?;
+    bill::make(work, to, source)?;
     fs::write(to.join(format!("outboard-{}.md", source.version)), &source.notes)
         .context("cannot write the notes")?;
     sums::write(to)?;
