@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use super::source::Source;
 use crate::util;
 
-/// Packs a folder by the kind that the archive's name says, with its own name before the names of its files.
+/// Packs a folder by the kind that the archive's name says, with its own name before the names of
+/// its files.
 pub(super) fn pack(folder: &Path, to: &Path, source: &Source) -> Result<()> {
     let (above, name) =
         folder.parent().zip(folder.file_name()).context("a folder has a name and lies in one")?;

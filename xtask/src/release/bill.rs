@@ -30,7 +30,7 @@ pub(super) fn make(work: &Path, to: &Path, source: &Source) -> Result<()> {
         let text = fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
         // Where the copy lies is nothing to know.
         let text = text.replace(&copy.display().to_string(), "/outboard");
-        Ok(serde_json::from_str(&text).context("a bill is JSON")?)
+        serde_json::from_str(&text).context("a bill is JSON")
     });
     let one = merge(&bills.collect::<Result<Vec<Value>>>()?, source.version)?;
     let text = serde_json::to_string_pretty(&one).context("JSON can be written")? + "\n";

@@ -1,5 +1,5 @@
-//! The Helm chart: the manifest deploy/kubernetes/server.yaml with values in some of its places. The
-//! manifest says what they are by default.
+//! The Helm chart: the manifest deploy/kubernetes/server.yaml with values in some of its places.
+//! What stands there is their default.
 
 use std::fs;
 use std::path::{Path, PathBuf};

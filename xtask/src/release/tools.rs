@@ -20,8 +20,8 @@ enum From {
     Crate,
 }
 
-/// Makes packages of distributions. Modules that later releases need are not on every mirror of Go's
-/// modules.
+/// Makes packages of distributions. Modules that later releases need are not on every mirror of
+/// Go's modules.
 pub(super) const NFPM: Tool = Tool {
     name: "nfpm",
     version: "2.45.0",
