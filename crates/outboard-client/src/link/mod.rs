@@ -491,3 +491,33 @@ impl Drop for Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use outboard_transport::pipe;
+    use outboard_wire::Encode;
+
+    use super::*;
+
+    /// A message of the version behind the first release's.
+    struct New;
+
+    impl Encode for New {
+        fn encode(&self, _: &mut Writer) {}
+    }
+
+    impl Message for New {
+        const OP: u16 = 1;
+        const SINCE: u16 = OLDEST + 1;
+    }
+
+    #[test]
+    fn a_server_knows_the_messages_of_its_version() {
+        let (client, _server) = pipe::pair().unwrap();
+        let mut link = Link::start(client, Config::default(), Box::new(|_, _| ())).unwrap();
+        assert!(link.knows::<New>(), "it is of this source");
+        link.server.minor = OLDEST;
+        assert!(!link.knows::<New>());
+        assert!(link.knows::<outboard_wire::messages::ContextClose>());
+    }
+}
