@@ -13,6 +13,28 @@ pytest_plugins = ["pytester"]
 DIST = Path(os.environ.get("OUTBOARD_TEST_DIST") or Path(__file__).resolve().parents[2] / "target/dist")
 
 
+# What a program does that knows nothing of Outboard: memory of the device, there and back.
+COPY = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, *arguments):
+    status = getattr(cuda, name)(*arguments)
+    assert status == 0, (name, status)
+call("cuInit", 0)
+name, context, memory = ctypes.create_string_buffer(100), ctypes.c_void_p(), ctypes.c_uint64()
+call("cuDeviceGetName", name, 100, 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+call("cuCtxSetCurrent", context)
+sent = (ctypes.c_uint8 * 200000)(*[i % 251 for i in range(200000)])
+back = (ctypes.c_uint8 * 200000)()
+call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(200000))
+call("cuMemcpyHtoD_v2", memory, sent, ctypes.c_size_t(200000))
+call("cuMemcpyDtoH_v2", back, memory, ctypes.c_size_t(200000))
+assert bytes(back) == bytes(sent)
+print(name.value.decode())
+"""
+
+
 @pytest.fixture(autouse=True)
 def environment(monkeypatch, tmp_path):
     """Nothing that the machine or its user has set up, and the command in PATH as for a user."""

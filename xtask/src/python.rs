@@ -13,6 +13,8 @@ use crate::util::{self, root, step};
 
 /// What the tests need from PyPI.
 const PACKAGES: [&str; 3] = ["pytest==9.2.0", "pytest-timeout==2.4.0", "setuptools==80.9.0"];
+/// Jupyter's kernel for Python, and what starts kernels. Without them some tests are skipped.
+const JUPYTER: [&str; 2] = ["ipykernel==7.4.0", "jupyter_client==8.10.0"];
 /// How many seconds a test may take.
 const LIMIT: &str = "300";
 
@@ -49,13 +51,16 @@ pub(crate) fn tests() -> Result<Count> {
 fn environment(folder: &Path) -> Result<PathBuf> {
     let (venv, stamp) = (folder.join("venv"), folder.join("packages.txt"));
     let python = venv.join("bin/python");
-    let wanted = PACKAGES.join("\n");
+    let wanted = [&PACKAGES[..], &JUPYTER].concat().join("\n");
     if !python.exists() || !fs::read_to_string(&stamp).is_ok_and(|had| had == wanted) {
-        step("installing pytest from PyPI");
+        step("installing pytest and a kernel of Jupyter from PyPI");
         fs::create_dir_all(folder)?;
         util::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
         util::run(pip(&python).args(PACKAGES))?;
-        fs::write(&stamp, wanted)?;
+        match util::run(pip(&python).args(JUPYTER)) {
+            Ok(()) => fs::write(&stamp, wanted)?,
+            Err(error) => step(&format!("there is no kernel of Jupyter: {error:#}")),
+        }
     }
     Ok(python)
 }

@@ -90,6 +90,17 @@ impl Args {
         environment::variables(given, folder, install::python_dir().as_deref())
     }
 
+    /// The servers that the flags name, with the environment and the configuration, as they are
+    /// before any is started; none for the software device in the program's process. From now on
+    /// this process shows servers what the flags name.
+    pub(crate) fn named_servers(&self) -> Result<Option<Targets>, Failure> {
+        if self.local_cpu {
+            return Ok(None);
+        }
+        self.credentials.set();
+        probe::servers(self.server.clone()).map(Some)
+    }
+
     /// Finds the server and the variables. From now on this process, too, shows the server what the
     /// flags name. `start` is what becomes of servers that are not there yet.
     pub(crate) fn choose(

@@ -22,6 +22,7 @@ mod gauges;
 mod gpus;
 mod images;
 mod install;
+mod jupyter;
 mod kill;
 mod library;
 mod local;
@@ -119,6 +120,8 @@ enum Command {
     Library(library::Args),
     /// Let containers use a server's devices, by the Container Device Interface.
     Cdi(cdi::Args),
+    /// Register kernels of Jupyter, also for VS Code, that have the devices of a server.
+    Jupyter(jupyter::Args),
     /// Print the completions for a shell.
     Completions(manual::CompletionsArgs),
     /// Write the manual pages to a folder.
@@ -175,6 +178,7 @@ fn main() -> miette::Result<()> {
         Command::DoctorTrial(args) => doctor::attempt(args),
         Command::Cdi(args) => cdi::cdi(args),
         Command::Library(args) => library::library(args),
+        Command::Jupyter(args) => jupyter::jupyter(args, &given, &matches),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args, Cli::command()),
         Command::Config(args) => config::config(&args, cli.config, cli.context, Cli::command()),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr};
 use outboard_client::link::queue_patience;
+use outboard_client::target::Targets;
 use outboard_wire::Code;
 
 use crate::failure::Failure;
@@ -20,11 +21,7 @@ use crate::{chosen, probe, started, watched};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    chosen: chosen::Args,
-    #[command(flatten)]
-    wanted: wanted::Args,
-    #[command(flatten)]
-    pool: access::Args,
+    devices: Devices,
     /// When the program has ended, print what it and its child processes requested of the device,
     /// and what they waited for.
     #[arg(long)]
@@ -34,22 +31,42 @@ pub(crate) struct Args {
     program: Vec<OsString>,
 }
 
+/// The flags that say which devices a program has.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Devices {
+    #[command(flatten)]
+    chosen: chosen::Args,
+    #[command(flatten)]
+    wanted: wanted::Args,
+    #[command(flatten)]
+    pool: access::Args,
+}
+
+impl Devices {
+    /// The servers that they come to, with the environment and the configuration; none for devices
+    /// of a pool and for the software device in the program's process.
+    pub(crate) fn named_servers(&self) -> Result<Option<Targets>, Failure> {
+        if self.wanted.gpus.is_some() { Ok(None) } else { self.chosen.named_servers() }
+    }
+}
+
 pub(crate) fn run(args: Args) -> Result<()> {
     let mut program = args.program.into_iter();
     let name = program.next().unwrap_or_default();
     let mut command = Command::new(&name);
     command.args(program);
-    if let Some(gpus) = args.wanted.gpus {
-        let error =
-            with_lease(command, &args.wanted, &args.pool, gpus, args.chosen.no_wait, args.stats)?;
+    let Devices { chosen, wanted, pool } = args.devices;
+    if let Some(gpus) = wanted.gpus {
+        let error = with_lease(command, &wanted, &pool, gpus, chosen.no_wait, args.stats)?;
         cannot_start(&name, &error);
     }
-    if args.pool.pool.is_some() {
+    if pool.pool.is_some() {
         let help = "ask for some: --gpus N; or name a server: --server HOST";
         let sentence = "--pool names a broker, and it is not said how many devices are needed";
         return Err(Failure::new(Code::BadUsage, sentence, help).into());
     }
-    let chosen = args.chosen.choose(started::start)?;
+    let chosen = chosen.choose(started::start)?;
     let patience = if chosen.no_wait { Some(Duration::ZERO) } else { queue_patience() };
     probe::reserve_all(&chosen.to_reserve()?, patience)?;
     for (name, value) in chosen.variables {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use miette::{IntoDiagnostic, Result, WrapErr};
 
+use crate::jupyter::parent;
 use crate::profile::{self, Process};
 
 /// Names the file in which a process leaves its profile.
@@ -35,6 +36,7 @@ pub(crate) fn run(
         command.env(VARIABLE, folder.0.join("%p.json"));
     }
     handle_signals();
+    parent::stand_in(&mut command, || pass_on(libc::SIGTERM));
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {

@@ -32,6 +32,13 @@ pub(crate) struct Key {
     pub(crate) check: fn(&str) -> Result<(), String>,
 }
 
+impl Key {
+    /// Whether it names a file.
+    pub(crate) fn is_file(&self) -> bool {
+        FILES.contains(&self.name)
+    }
+}
+
 /// All keys.
 pub(crate) const KEYS: &[Key] = &[
     Key {

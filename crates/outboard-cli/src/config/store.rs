@@ -19,6 +19,11 @@ pub(crate) fn secret(file: &Path, text: &str) -> Result<(), Failure> {
     replace(file, text.as_bytes(), 0o600).map_err(|error| Failure::file("write", file, &error))
 }
 
+/// Writes a file that others may read.
+pub(crate) fn open_to_all(file: &Path, text: &str) -> Result<(), Failure> {
+    replace(file, text.as_bytes(), 0o644).map_err(|error| Failure::file("write", file, &error))
+}
+
 /// Writes a configuration file. One that is there keeps its mode, and a link to a file elsewhere
 /// stays one.
 pub(crate) fn configuration(file: &Path, text: &str) -> Result<(), Failure> {
