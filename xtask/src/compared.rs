@@ -41,14 +41,23 @@ impl Outcome {
 
 /// A program as one runs it on this machine, by an installation.
 pub(crate) fn here(dist: &Dist, server: &Server, case: &Case) -> Command {
+    run_here(dist, &["--server", &server.address], case)
+}
+
+fn run_here(dist: &Dist, flags: &[&str], case: &Case) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-k", "5", LIMIT]).arg(dist.outboard());
-    command.args(["run", "--server", &server.address, "--"]).arg(&case.program).args(&case.args);
+    command.arg("run").args(flags).arg("--").arg(&case.program).args(&case.args);
     command.env("OUTBOARD_CONFIG", "none").env_remove("LD_LIBRARY_PATH").env_remove("OUTBOARD_LIB");
     if let Some(folder) = &case.libraries {
         command.env("LD_LIBRARY_PATH", folder);
     }
     command
+}
+
+/// The same without a server: the software device in the program's process.
+pub(crate) fn alone(dist: &Dist, case: &Case) -> Command {
+    run_here(dist, &["--local-cpu"], case)
 }
 
 /// Runs each of `cases` by `first` and by `second`, and compares what they printed and returned.

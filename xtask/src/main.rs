@@ -4,6 +4,7 @@ mod apart;
 mod book;
 #[cfg(test)]
 mod circles;
+mod clients;
 mod codegen;
 mod compared;
 mod compatibility;
@@ -15,6 +16,7 @@ mod demo;
 mod errors;
 mod etcd;
 mod facts;
+mod first;
 mod fuzz;
 mod image;
 mod kubernetes;
@@ -89,6 +91,8 @@ enum Command {
     Compatibility(compatibility::Args),
     /// Count the instructions of the hot paths, and compare them with those that are checked in.
     Counts(counts::Args),
+    /// Run the test programs through each kind of client, and write docs/clients.md's table.
+    Clients(clients::Args),
     /// Build for other kinds of machines: other processors and older systems.
     Cross(cross::Args),
     /// Run test programs with an earlier release as the client or the server, and this source as
@@ -144,6 +148,7 @@ fn main() -> std::process::ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Compatibility(args) => compatibility::run(&args),
         Command::Counts(args) => counts::run(&args),
+        Command::Clients(args) => clients::run(&args),
         Command::Cross(args) => cross::run(&args),
         Command::Etcd => etcd::ensure(),
         Command::Ssh => ssh::ensure(),

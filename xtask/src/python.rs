@@ -47,6 +47,14 @@ pub(crate) fn tests() -> Result<Count> {
     Count::of(&mut pytest, counted)
 }
 
+/// An interpreter that can be a kernel of Jupyter, and start one.
+pub(crate) fn with_jupyter() -> Result<PathBuf> {
+    let python = environment(&util::target_dir().join("python"))?;
+    let mut asked = Command::new(&python);
+    let there = asked.args(["-c", "import ipykernel, jupyter_client"]).output()?.status.success();
+    if there { Ok(python) } else { anyhow::bail!("ipykernel cannot be had from PyPI") }
+}
+
 /// The interpreter of an environment that has the packages; made anew when they change.
 fn environment(folder: &Path) -> Result<PathBuf> {
     let (venv, stamp) = (folder.join("venv"), folder.join("packages.txt"));

@@ -1,5 +1,5 @@
-//! `cargo xtask cross`: builds for other kinds of machines, and runs what was built on such systems
-//! as far as this machine can have them.
+//! `cargo xtask cross`: builds for other kinds of machines. `cargo xtask clients` runs what was
+//! built.
 //!
 //! ```text
 //! target/cross/aarch64         an installation for 64-bit Arm, glibc 2.17 or newer
@@ -8,12 +8,9 @@
 //! target/cross/aarch64-musl
 //! ```
 
-mod machines;
-mod page;
-mod runs;
 mod symbols;
-mod targets;
-mod tools;
+pub(crate) mod targets;
+pub(crate) mod tools;
 
 use std::path::PathBuf;
 
@@ -31,19 +28,6 @@ pub(crate) struct Args {
     /// Optimise: what installations use.
     #[arg(long)]
     release: bool,
-    /// Build nothing: what was built before is run.
-    #[arg(long, requires = "run")]
-    built: bool,
-    /// Also run the test programs on systems of these kinds, and write what came of it into
-    /// docs/clients.md.
-    #[arg(long)]
-    run: bool,
-    /// Have the emulated client run the whole suite of programs, not a part of it.
-    #[arg(long, requires = "run")]
-    suite: bool,
-    /// Of these runs, only those whose names contain this. The page is left as it is.
-    #[arg(long, requires = "run")]
-    only: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -57,11 +41,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         [] => TARGETS.iter().collect(),
         names => names.iter().map(find).collect::<Result<_>>()?,
     };
-    for target in chosen.iter().filter(|_| !args.built) {
+    for target in chosen {
         build(target, Profile::of(args.release))?;
     }
-    same_exports()?;
-    if args.run { runs::all(args.only.as_deref(), args.suite) } else { Ok(()) }
+    same_exports()
 }
 
 /// Builds for a kind and lays it out.

@@ -1,5 +1,6 @@
 //! The cases, in the order in which they are run.
 
+use super::bare;
 use super::podman::{ADDRESS, CONFINED, output, podman, said};
 use super::pool;
 use super::pool_page;
@@ -26,6 +27,7 @@ pub(super) const ALL: &[Case<World>] = &[
     case("workers in a container are confined", confined),
     case("a program in the client's container", client),
     case("a program in any container, by CDI", any),
+    case(BARE, bare::without_flags),
     case("a server ends with its container", ends),
     case("a broker and a server in containers", pool::leased),
     case("a broker's container is killed", pool::killed),
@@ -35,6 +37,9 @@ pub(super) const ALL: &[Case<World>] = &[
 
 /// The case that lays out the images' files.
 pub(super) const FILES: &str = "the files of each image are laid out";
+
+/// The case whose result others want to know.
+pub(super) const BARE: &str = "programs in containers without flags";
 
 /// For runtimes that know no images, such as the one of `cargo xtask kubernetes`.
 fn files(world: &mut World) -> Result<()> {

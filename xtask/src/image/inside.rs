@@ -9,10 +9,12 @@ use anyhow::Result;
 pub(crate) struct Args {
     #[arg(long)]
     only: Option<String>,
+    #[arg(long)]
+    images: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     podman::lay_out()?;
-    let mut world = World::build()?;
+    let mut world = World::build(&args.images)?;
     apart::run(&APART, cases::ALL, args.only.as_deref(), |run| run(&mut world))
 }

@@ -4,6 +4,7 @@
 //!
 //! podman runs in namespaces of its own ([`inside`]) and is only unpacked.
 
+mod bare;
 pub(crate) mod base;
 pub(crate) mod blocks;
 mod cases;
@@ -33,6 +34,9 @@ pub(crate) struct Args {
     /// Only the cases whose names contain this; the images are built all the same.
     #[arg(long)]
     only: Option<String>,
+    /// Build only the images whose names contain one of these.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    images: Vec<String>,
 }
 
 /// The programs that use the server.
@@ -49,12 +53,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.staged {
         Dist::laid_out()?;
     } else {
-        programs::only(&PROGRAMS)?;
+        programs::only(&[&PROGRAMS[..], &bare::PROGRAMS].concat())?;
         Dist::build(Profile::Dev)?;
     }
     strip()?;
-    let only = args.only.as_ref().map(|only| format!("--only={only}"));
-    APART.all_pass(&Vec::from_iter(only))
+    let only = args.only.iter().map(|only| format!("--only={only}"));
+    let images = args.images.iter().map(|name| format!("--images={name}"));
+    APART.all_pass(&only.chain(images).collect::<Vec<_>>())
 }
 
 /// Lays out the files of all images, with what is staged: each in a folder of its own of the one
@@ -66,6 +71,18 @@ pub(crate) fn files() -> Result<std::result::Result<PathBuf, String>> {
     strip()?;
     APART.all_pass(&[format!("--only={}", cases::FILES)])?;
     Ok(Ok(files_folder()))
+}
+
+/// Runs programs in containers without flags, and says what came of it.
+pub(crate) fn without_flags() -> Result<bare::Came> {
+    if let Some(why) = cannot_run() {
+        anyhow::bail!("{why}");
+    }
+    programs::only(&bare::PROGRAMS)?;
+    strip()?;
+    let images = ["client", "server"].map(|name| format!("--images={name}"));
+    APART.all_pass(&[&images[..], &[format!("--only={}", cases::BARE)]].concat())?;
+    bare::came()
 }
 
 fn files_folder() -> PathBuf {

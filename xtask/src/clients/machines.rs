@@ -9,8 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::targets::folder;
-use super::tools;
+use crate::cross::targets::folder;
+use crate::cross::tools;
 use crate::debian::{self, Release};
 use crate::util::step;
 

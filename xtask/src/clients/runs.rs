@@ -1,4 +1,4 @@
-//! What is run on systems of other kinds.
+//! What is run by clients of each kind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,73 +7,34 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::machines::{INSTALLED, Machine, PROGRAMS};
-use super::page::{self, Row};
-use super::targets::{Target, folder};
-use super::tools;
 use crate::compared::{self, Outcome};
+use crate::cross::targets::{Target, folder};
+use crate::cross::tools;
+use crate::first::First;
 use crate::programs::{self, Case, Platform};
 use crate::server::Server;
 use crate::stage::Dist;
 use crate::toolchain::{self, Toolchain};
-use crate::util::{said, step};
+use crate::util::{self, root, said, step};
+use crate::{image, python};
 
-/// A run, by what the page calls the machine.
-struct Run {
-    name: &'static str,
-    how: &'static str,
-    run: fn(whole: bool) -> Result<String>,
+/// What came of a run.
+pub(super) struct Came {
+    pub(super) what: String,
+    /// The time to a program's first kernel, if the kind runs programs.
+    pub(super) first: Option<First>,
 }
 
-const RUNS: [Run; 4] = [
-    Run {
-        name: "aarch64 client, x86-64 server",
-        how: "emulated: QEMU's user mode, Debian 13's arm64 packages, NVIDIA's aarch64 runtimes",
-        run: arm_client,
-    },
-    Run {
-        name: "x86-64 client, aarch64 server",
-        how: "the server emulated in the same way, with the software device",
-        run: arm_server,
-    },
-    Run {
-        name: "x86-64 with an old glibc",
-        how: "Debian 11's files (glibc 2.31) as the root; older ones by their symbols alone",
-        run: old_system,
-    },
-    Run {
-        name: "x86-64 with musl, or no C library",
-        how: "an empty root that has the command and nothing else",
-        run: empty_system,
-    },
-];
-
-/// Runs all, or those whose names contain `only`, and writes the page of all.
-pub(crate) fn all(only: Option<&str>, whole: bool) -> Result<()> {
-    let mut rows = Vec::new();
-    let mut failed = Vec::new();
-    for run in RUNS.iter().filter(|run| only.is_none_or(|only| run.name.contains(only))) {
-        step(run.name);
-        match (run.run)(whole) {
-            Ok(came) => {
-                step(&format!("{}: {came}", run.name));
-                rows.push(Row { machine: run.name, how: run.how, came });
-            }
-            Err(error) => failed.push(format!("{}: {error:#}", run.name)),
-        }
-    }
-    if !failed.is_empty() {
-        bail!("{}", failed.join("\n"));
-    }
-    if only.is_none() { page::write(&rows, ARM_EXCEPTIONS) } else { Ok(()) }
-}
+/// The program whose time counts: it launches a kernel, waits for it, and ends.
+const SMALL: &str = "vector_add_shared";
 
 /// Programs that do not do the same on an emulated aarch64 client, and why.
-const ARM_EXCEPTIONS: &[(&str, &str)] = &[];
+pub(super) const ARM_EXCEPTIONS: &[(&str, &str)] = &[];
 
-/// Programs that an emulated client runs unless it is asked for the whole suite, of which some
-/// programs wait for minutes there: some of every family of calls, by the driver's functions and by
-/// runtimes of all releases.
-const FOR_ARM_CLIENT: [&str; 34] = [
+/// Programs that clients of each kind run unless they are asked for the whole suite, of which some
+/// programs wait for minutes where they are emulated: some of every family of calls, by the driver's
+/// functions and by runtimes of all releases.
+const CHOICE: [&str; 34] = [
     "answers",
     "arrays",
     "atomics",
@@ -172,7 +133,7 @@ fn arm_programs(whole: bool) -> Result<(PathBuf, Vec<Case>)> {
         beside_nvcc: Some(tools::arm_compiler_beside_nvcc()?),
         runtimes: Some(runtimes),
     };
-    let chosen = (!whole).then_some(&FOR_ARM_CLIENT[..]);
+    let chosen = (!whole).then_some(&CHOICE[..]);
     Ok((dir, programs::for_platform(&platform, chosen)?))
 }
 
@@ -203,20 +164,83 @@ fn there(machine: &Machine, server: &Server, case: &Case, folder: &Path) -> Comm
     command
 }
 
-fn arm_client(whole: bool) -> Result<String> {
+/// The choice, or all, of this machine's programs.
+fn chosen(whole: bool) -> Result<Vec<Case>> {
+    let all = compared::own()?.into_values();
+    Ok(all.filter(|case| whole || is_chosen(&case.program)).collect())
+}
+
+/// The names are those of programs, of which some run with several runtimes.
+fn is_chosen(program: &Path) -> bool {
+    program.file_name().is_some_and(|name| CHOICE.iter().any(|chosen| name == *chosen))
+}
+
+/// The time to the first kernel of a program that both have.
+fn first(
+    name: &str,
+    cases: &[Case],
+    plain: impl Fn(&Case) -> Command,
+    kind: impl Fn(&Case) -> Command,
+) -> Result<First> {
+    let own = compared::own()?;
+    let of_kind = cases.iter().find(|case| case.name == name);
+    let (Some(own), Some(of_kind)) = (own.get(name), of_kind) else {
+        bail!("the program {name} is not there")
+    };
+    First::of(|| Ok(plain(own)), || Ok(kind(of_kind)))
+}
+
+pub(super) fn plain(whole: bool) -> Result<Came> {
+    let dist = Dist::laid_out()?;
+    let (cases, server) = (chosen(whole)?, server(&dist)?);
+    let through = |case: &Case| compared::here(&dist, &server, case);
+    let outcome = compared::compare(&cases, |case| Some(compared::alone(&dist, case)), through)?;
+    outcome.check(&[])?;
+    Ok(Came { what: count(&outcome), first: Some(first(SMALL, &cases, through, through)?) })
+}
+
+pub(super) fn jupyter(whole: bool) -> Result<Came> {
+    let dist = Dist::laid_out()?;
+    let (cases, server) = (chosen(whole)?, server(&dist)?);
+    let interpreter = python::with_jupyter()?;
+    let data = util::target_dir().join("clients/jupyter");
+    let mut install = Command::new(dist.outboard());
+    install.args(["jupyter", "install", "--server", &server.address, "--python"]);
+    install.arg(&interpreter).env("JUPYTER_DATA_DIR", &data).env("OUTBOARD_CONFIG", "none");
+    said(&mut install)?;
+    let through = |case: &Case| {
+        let mut command = Command::new(&interpreter);
+        command.arg(root().join("xtask/src/clients/kernel.py")).arg("outboard");
+        command.arg(&case.program).args(&case.args).env("JUPYTER_DATA_DIR", &data);
+        if let Some(folder) = &case.libraries {
+            command.env("LD_LIBRARY_PATH", folder);
+        }
+        command
+    };
+    let native = |case: &Case| compared::here(&dist, &server, case);
+    let outcome = compared::compare(&cases, |case| Some(native(case)), through)?;
+    outcome.check(&[])?;
+    Ok(Came { what: count(&outcome), first: Some(first(SMALL, &cases, native, through)?) })
+}
+
+pub(super) fn container(_whole: bool) -> Result<Came> {
+    let came = image::without_flags()?;
+    let what = format!("{} of {} runs print the same as outside", came.same, came.same);
+    Ok(Came { what, first: Some(came.first) })
+}
+
+pub(super) fn arm_client(whole: bool) -> Result<Came> {
     let (dir, cases) = arm_programs(whole)?;
     let (dist, own) = (Dist::laid_out()?, compared::own()?);
     let (server, machine) = (server(&dist)?, arm()?.with(&dir, PROGRAMS));
-    let outcome = compared::compare(
-        &cases,
-        |case| own.get(&case.name).map(|own| compared::here(&dist, &server, own)),
-        |case| there(&machine, &server, case, &dir),
-    )?;
+    let native = |case: &Case| compared::here(&dist, &server, case);
+    let through = |case: &Case| there(&machine, &server, case, &dir);
+    let outcome = compared::compare(&cases, |case| own.get(&case.name).map(native), through)?;
     outcome.check(ARM_EXCEPTIONS)?;
-    Ok(count(&outcome))
+    Ok(Came { what: count(&outcome), first: Some(first(SMALL, &cases, native, through)?) })
 }
 
-fn arm_server(_whole: bool) -> Result<String> {
+pub(super) fn arm_server(_whole: bool) -> Result<Came> {
     let (dist, own) = (Dist::laid_out()?, compared::own()?);
     let machine = arm()?;
     let command = machine.command(&format!("{INSTALLED}/bin/outboard"));
@@ -229,21 +253,27 @@ fn arm_server(_whole: bool) -> Result<String> {
         |case| Some(compared::here(&dist, &native, case)),
         |case| compared::here(&dist, &emulated, case),
     );
+    let first = first(
+        "vector_add",
+        &cases,
+        |case| compared::here(&dist, &native, case),
+        |case| compared::here(&dist, &emulated, case),
+    );
     emulated.end();
     let outcome = outcome?;
     outcome.check(&[])?;
-    Ok(count(&outcome))
+    Ok(Came { what: count(&outcome), first: Some(first?) })
 }
 
 fn count(outcome: &Outcome) -> String {
     let all = outcome.same + outcome.different.len();
-    format!("{} of {all} runs of test programs print the same as on x86-64", outcome.same)
+    format!("{} of {all} runs of test programs print the same", outcome.same)
 }
 
 /// Programs that are linked for glibc 2.17 as well.
 const OLD_PROGRAMS: [&str; 3] = ["registered_static_12_9", "registered_static_13_0", "libraries"];
 
-fn old_system(_whole: bool) -> Result<String> {
+pub(super) fn old_system(_whole: bool) -> Result<Came> {
     let target = Target::named("x86_64").context("a kind of machines")?;
     let platform = Platform {
         dir: folder().join("programs-old"),
@@ -256,11 +286,9 @@ fn old_system(_whole: bool) -> Result<String> {
     let machine = Machine::old()?.with(&dist_there.dir, INSTALLED).with(&platform.dir, PROGRAMS);
     machine.check()?;
     let (server, own) = (server(&dist_here)?, compared::own()?);
-    let outcome = compared::compare(
-        &cases,
-        |case| own.get(&case.name).map(|own| compared::here(&dist_here, &server, own)),
-        |case| there(&machine, &server, case, &platform.dir),
-    )?;
+    let native = |case: &Case| compared::here(&dist_here, &server, case);
+    let through = |case: &Case| there(&machine, &server, case, &platform.dir);
+    let outcome = compared::compare(&cases, |case| own.get(&case.name).map(native), through)?;
     outcome.check(&[])?;
     if outcome.same < OLD_PROGRAMS.len() {
         bail!("only {} programs were compared", outcome.same);
@@ -269,10 +297,11 @@ fn old_system(_whole: bool) -> Result<String> {
     let mut alone = machine.command(&format!("{INSTALLED}/bin/outboard"));
     alone.args(["run", "--local-cpu", "--", &format!("{PROGRAMS}/{}", OLD_PROGRAMS[0])]);
     said(&mut alone)?;
-    Ok(format!("{}, and one alone on the old system", count(&outcome)))
+    let what = format!("{}, and one alone on the old system", count(&outcome));
+    Ok(Came { what, first: Some(first(OLD_PROGRAMS[1], &cases, native, through)?) })
 }
 
-fn empty_system(_whole: bool) -> Result<String> {
+pub(super) fn empty_system(_whole: bool) -> Result<Came> {
     let machine = Machine::empty()?.with(&dist("x86_64-musl")?.dir, INSTALLED);
     let here = Dist::laid_out()?;
     let server = server(&here)?;
@@ -283,5 +312,5 @@ fn empty_system(_whole: bool) -> Result<String> {
     }
     let mut command = machine.command(&format!("{INSTALLED}/bin/outboard"));
     said(command.arg("--version"))?;
-    Ok("`outboard devices` shows the server's devices".into())
+    Ok(Came { what: "`outboard devices` shows the server's devices".into(), first: None })
 }

@@ -1,4 +1,4 @@
-//! The table of `docs/clients.md`, which says on which kinds of machines what was run.
+//! The table of `docs/clients.md`, which says what was run by which kinds of clients.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,15 +7,16 @@ use anyhow::{Context, Result};
 
 use crate::util::{root, step};
 
-/// A kind of machines, and what came of a run there.
+/// A kind of client, and what came of a run there.
 pub(crate) struct Row {
-    pub(crate) machine: &'static str,
+    pub(crate) kind: &'static str,
     pub(crate) how: &'static str,
     pub(crate) came: String,
+    pub(crate) first: String,
 }
 
 /// Where the table begins and ends.
-const BEGIN: &str = "<!-- What follows is written by `cargo xtask cross --run`. -->\n";
+const BEGIN: &str = "<!-- What follows is written by `cargo xtask clients`. -->\n";
 const END: &str = "<!-- End of what is written. -->\n";
 
 /// Puts the table into the page.
@@ -37,9 +38,12 @@ fn replace(page: &str, table: &str) -> Option<String> {
 }
 
 fn table(rows: &[Row], exceptions: &[(&str, &str)]) -> String {
-    let mut text = String::from("| machine | how it was run | what came of it |\n|---|---|---|\n");
-    for Row { machine, how, came } in rows {
-        let _ = writeln!(text, "| {machine} | {how} | {came} |");
+    let mut text = String::from(
+        "| client | how it was run | what came of it | to the first kernel's end |\n\
+         |---|---|---|---|\n",
+    );
+    for Row { kind, how, came, first } in rows {
+        let _ = writeln!(text, "| {kind} | {how} | {came} | {first} |");
     }
     if !exceptions.is_empty() {
         text.push_str("\nOf the emulated client's programs, these do not print the same:\n\n");
@@ -57,9 +61,9 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_marks_is_replaced() {
-        let row = Row { machine: "a", how: "b", came: "c".into() };
+        let row = Row { kind: "a", how: "b", came: "c".into(), first: "d".into() };
         let table = table(&[row], &[("p", "q")]);
-        assert!(table.contains("| a | b | c |\n") && table.contains("| `p` | q |\n"));
+        assert!(table.contains("| a | b | c | d |\n") && table.contains("| `p` | q |\n"));
         let page = format!("before\n{BEGIN}old\n{END}behind\n");
         let new = replace(&page, &table).unwrap();
         assert!(new.starts_with("before\n") && new.ends_with("behind\n") && !new.contains("old"));

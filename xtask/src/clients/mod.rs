@@ -1,0 +1,89 @@
+//! `cargo xtask clients`: runs the test programs through each kind of client that this machine can
+//! have, and writes what came of it into `docs/clients.md`.
+
+mod machines;
+mod page;
+mod runs;
+
+use anyhow::{Result, bail};
+
+use crate::util::step;
+use page::Row;
+use runs::Came;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only the kinds whose names contain this. The page is left as it is.
+    #[arg(long)]
+    only: Option<String>,
+    /// Run the whole suite of programs, not a choice of it.
+    #[arg(long)]
+    suite: bool,
+}
+
+/// A kind of client, by what the page calls it.
+struct Kind {
+    name: &'static str,
+    how: &'static str,
+    run: fn(whole: bool) -> Result<Came>,
+}
+
+/// All of them, in the order of the page.
+const KINDS: [Kind; 7] = [
+    Kind {
+        name: "plain",
+        how: "`outboard run` on this machine; compared with the software device in the program's process",
+        run: runs::plain,
+    },
+    Kind {
+        name: "aarch64 client, x86-64 server",
+        how: "emulated: QEMU's user mode, Debian 13's arm64 packages, NVIDIA's aarch64 runtimes",
+        run: runs::arm_client,
+    },
+    Kind {
+        name: "x86-64 client, aarch64 server",
+        how: "the server emulated in the same way, with the software device",
+        run: runs::arm_server,
+    },
+    Kind {
+        name: "x86-64 with an old glibc",
+        how: "Debian 11's files (glibc 2.31) as the root; older ones by their symbols alone",
+        run: runs::old_system,
+    },
+    Kind {
+        name: "x86-64 with musl, or no C library",
+        how: "an empty root that has the command and nothing else",
+        run: runs::empty_system,
+    },
+    Kind {
+        name: "container without flags",
+        how: "Debian's podman with its own filter of system calls; [eight containers](containers.md#no-flag-is-needed), eight programs in each",
+        run: runs::container,
+    },
+    Kind {
+        name: "Jupyter kernel",
+        how: "a kernel of `outboard jupyter install` for each program, which a cell starts; ipykernel of PyPI",
+        run: runs::jupyter,
+    },
+];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
+    let is_wanted = |kind: &&Kind| args.only.as_ref().is_none_or(|only| kind.name.contains(only));
+    for kind in KINDS.iter().filter(is_wanted) {
+        step(kind.name);
+        match (kind.run)(args.suite) {
+            Ok(came) => {
+                let first = came.first.map_or_else(|| "no program".into(), |first| first.text());
+                step(&format!("{}: {}; {first}", kind.name, came.what));
+                rows.push(Row { kind: kind.name, how: kind.how, came: came.what, first });
+            }
+            Err(error) => failed.push(format!("{}: {error:#}", kind.name)),
+        }
+    }
+    if !failed.is_empty() {
+        bail!("{}", failed.join("\n"));
+    }
+    if args.only.is_some() { Ok(()) } else { page::write(&rows, runs::ARM_EXCEPTIONS) }
+}
