@@ -33,8 +33,11 @@ const KINDS: [(&str, &[&str]); 8] = [
     ("another user, who has no name and no home", &["--user=1000:1000", "--env=HOME="]),
     ("no capability", &["--cap-drop=all", "--security-opt=no-new-privileges"]),
     ("256 MiB of memory", &["--memory=256m"]),
-    // podman would raise the number of open files, which only root outside may.
-    ("no memory may be locked", &["--ulimit=memlock=0:0", "--ulimit=nofile=1024:1024"]),
+    // podman would raise the numbers of files and processes, which only root outside may.
+    (
+        "no memory may be locked",
+        &["--ulimit=memlock=0:0", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"],
+    ),
     ("a pod", &["--pod=apart"]),
     (
         "no network, the server's socket",
