@@ -19,31 +19,37 @@ pub(crate) struct Row {
 const BEGIN: &str = "<!-- What follows is written by `cargo xtask clients`. -->\n";
 const END: &str = "<!-- End of what is written. -->\n";
 
-/// Puts the table into the page.
-pub(crate) fn write(rows: &[Row], exceptions: &[(&str, &str)]) -> Result<()> {
+/// Puts rows into the page's table, in the order of all kinds; a kind that was not run keeps the row
+/// that it has there.
+pub(crate) fn write(rows: &[Row], kinds: &[&str], exceptions: &[(&str, &str)]) -> Result<()> {
     let path = root().join("docs/clients.md");
     let page =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let new = replace(&page, &table(rows, exceptions))
+    let new = replace(&page, |old| table(rows, kinds, old, exceptions))
         .with_context(|| format!("{} has no place for the table", path.display()))?;
     fs::write(&path, new).with_context(|| format!("cannot write {}", path.display()))?;
     step(&format!("{} is written", path.display()));
     Ok(())
 }
 
-fn replace(page: &str, table: &str) -> Option<String> {
+fn replace(page: &str, table: impl FnOnce(&str) -> String) -> Option<String> {
     let (head, rest) = page.split_once(BEGIN)?;
-    let (_, tail) = rest.split_once(END)?;
-    Some(format!("{head}{BEGIN}\n{table}\n{END}{tail}"))
+    let (old, tail) = rest.split_once(END)?;
+    Some(format!("{head}{BEGIN}\n{}\n{END}{tail}", table(old)))
 }
 
-fn table(rows: &[Row], exceptions: &[(&str, &str)]) -> String {
+fn table(rows: &[Row], kinds: &[&str], old: &str, exceptions: &[(&str, &str)]) -> String {
     let mut text = String::from(
         "| client | how it was run | what came of it | to the first kernel's end |\n\
          |---|---|---|---|\n",
     );
-    for Row { kind, how, came, first } in rows {
-        let _ = writeln!(text, "| {kind} | {how} | {came} | {first} |");
+    for name in kinds {
+        let begin = format!("| {name} |");
+        if let Some(Row { how, came, first, .. }) = rows.iter().find(|row| row.kind == *name) {
+            let _ = writeln!(text, "{begin} {how} | {came} | {first} |");
+        } else if let Some(line) = old.lines().find(|line| line.starts_with(&begin)) {
+            let _ = writeln!(text, "{line}");
+        }
     }
     if !exceptions.is_empty() {
         text.push_str("\nOf the emulated client's programs, these do not print the same:\n\n");
@@ -60,14 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_between_the_marks_is_replaced() {
+    fn only_what_was_run_is_replaced() {
         let row = Row { kind: "a", how: "b", came: "c".into(), first: "d".into() };
-        let table = table(&[row], &[("p", "q")]);
-        assert!(table.contains("| a | b | c | d |\n") && table.contains("| `p` | q |\n"));
-        let page = format!("before\n{BEGIN}old\n{END}behind\n");
-        let new = replace(&page, &table).unwrap();
-        assert!(new.starts_with("before\n") && new.ends_with("behind\n") && !new.contains("old"));
-        assert_eq!(replace(&new, &table).as_deref(), Some(new.as_str()));
-        assert_eq!(replace("nothing", &table), None);
+        let new = |old: &str| table(&[row], &["z", "a", "y"], old, &[("p", "q")]);
+        let page = format!("before\n{BEGIN}| a | old |\n| z | kept |\n| x | gone |\n{END}behind\n");
+        let new = replace(&page, new).unwrap();
+        assert!(new.starts_with("before\n") && new.ends_with("behind\n"), "{new}");
+        assert!(new.contains("|---|\n| z | kept |\n| a | b | c | d |\n\nOf the"), "{new}");
+        assert!(new.contains("| `p` | q |\n") && !new.contains("old") && !new.contains("gone"));
+        assert_eq!(replace("nothing", str::to_owned), None);
     }
 }
