@@ -19,8 +19,8 @@ pub(crate) struct Row {
 const BEGIN: &str = "<!-- What follows is written by `cargo xtask clients`. -->\n";
 const END: &str = "<!-- End of what is written. -->\n";
 
-/// Puts rows into the page's table, in the order of all kinds; a kind that was not run keeps the row
-/// that it has there.
+/// Puts rows into the page's table, in the order of all kinds; a kind that was not run keeps the
+/// row that it has there.
 pub(crate) fn write(rows: &[Row], kinds: &[&str], exceptions: &[(&str, &str)]) -> Result<()> {
     let path = root().join("docs/clients.md");
     let page =

@@ -32,8 +32,8 @@ const SMALL: &str = "vector_add_shared_13_0";
 pub(super) const ARM_EXCEPTIONS: &[(&str, &str)] = &[];
 
 /// Programs that clients of each kind run unless they are asked for the whole suite, of which some
-/// programs wait for minutes where they are emulated: some of every family of calls, by the driver's
-/// functions and by runtimes of all releases.
+/// programs wait for minutes where they are emulated: some of every family of calls, by the
+/// driver's functions and by runtimes of all releases.
 const CHOICE: [&str; 34] = [
     "answers",
     "arrays",

@@ -44,7 +44,7 @@ impl Spec {
         let mut metadata = self.metadata;
         metadata.insert(MAKER.into(), json!({ "release": env!("CARGO_PKG_VERSION") }));
         let mut others = self.others;
-        // SIGINT, which Python makes an exception, and which reaches a program through this command.
+        // SIGINT, which Python makes an exception, and which reaches it through this command.
         others.insert("interrupt_mode".into(), "signal".into());
         Spec { argv, display_name, env, metadata, others }
     }
