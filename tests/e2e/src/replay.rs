@@ -24,6 +24,11 @@ struct Answer {
     payload: Option<Vec<u8>>,
 }
 
+/// Commands whose answer begins with an address that the server's device has chosen. Others are to
+/// use the one that the device chooses this time.
+const PLACED: [&str; 1] = ["module_global"];
+const ADDRESS: usize = size_of::<u64>();
+
 fn digits(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -36,6 +41,30 @@ fn bytes(digits: &str) -> Vec<u8> {
 fn header(command: &[u8]) -> CommandHeader {
     let head = command.first_chunk().expect("a command has a header");
     CommandHeader::decode(head).expect("a header")
+}
+
+fn name(command: &CommandHeader) -> &'static str {
+    outboard_wire::messages::name(command.op).unwrap_or("of an unknown kind")
+}
+
+/// Whether two answers to a command are the same, but for an address that the device has chosen.
+fn is_like(command: &CommandHeader, one: Option<&[u8]>, other: Option<&[u8]>) -> bool {
+    let skipped = if PLACED.contains(&name(command)) { ADDRESS } else { 0 };
+    let part = |payload: Option<&[u8]>| payload.map(|it| it.get(skipped..).map(<[u8]>::to_vec));
+    part(one) == part(other)
+}
+
+/// A command with the addresses that are this time's.
+fn moved(command: &[u8], places: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut command = command.to_vec();
+    for (then, now) in places {
+        for at in CommandHeader::SIZE..(command.len() + 1).saturating_sub(ADDRESS) {
+            if command[at..at + ADDRESS] == then[..] {
+                command[at..at + ADDRESS].copy_from_slice(now);
+            }
+        }
+    }
+    command
 }
 
 impl Replay {
@@ -55,13 +84,20 @@ impl Replay {
         let say =
             |replay: &Replay| replay.say(server).expect("the server of the recording knows it");
         let (first, second) = (say(&replay), say(&replay));
-        let same = |(one, other): (Answer, Answer)| {
+        let same = |((one, other), asked): ((Answer, Answer), CommandHeader)| {
             assert_eq!(one.status, other.status, "it is the same each time");
-            let payload = if one.payload == other.payload { one.payload } else { None };
-            Answer { status: one.status, payload }
+            let is_same = is_like(&asked, one.payload.as_deref(), other.payload.as_deref());
+            Answer { status: one.status, payload: one.payload.filter(|_| is_same) }
         };
-        replay.answers = first.into_iter().zip(second).map(same).collect();
+        let answers = first.into_iter().zip(second).zip(replay.asked()).map(same).collect();
+        replay.answers = answers;
         replay
+    }
+
+    /// The headers of what is answered.
+    fn asked(&self) -> impl Iterator<Item = CommandHeader> {
+        let all = self.commands.iter().map(|command| header(command));
+        all.filter(|header| header.flags & flags::WANTS_REPLY != 0)
     }
 
     /// Reads the text.
@@ -100,18 +136,26 @@ impl Replay {
     fn say(&self, server: &Server) -> Result<Vec<Answer>, String> {
         let mut client = RawClient::resay(server.address(), &self.hello)
             .map_err(|refusal| format!("the server refuses: {}", refusal.sentence))?;
-        let mut answers = Vec::new();
+        let (mut answers, mut places) = (Vec::new(), Vec::new());
         for command in &self.commands {
-            client.resend(command);
-            let CommandHeader { op, flags, seq, .. } = header(command);
+            client.resend(&moved(command, &places));
+            let header = header(command);
+            let CommandHeader { flags, seq, .. } = header;
             if flags & flags::WANTS_REPLY == 0 {
                 continue;
             }
             let Some(reply) = client.try_reply(seq) else {
-                let name = outboard_wire::messages::name(op).unwrap_or("of an unknown kind");
-                let why = client.ended.unwrap_or_else(|| "lost".into());
+                let (name, why) = (name(&header), client.ended.unwrap_or_else(|| "lost".into()));
                 return Err(format!("command {seq}, {name}: the session was {why}"));
             };
+            let before = self.answers.get(answers.len()).and_then(|it| it.payload.as_deref());
+            let then = before.and_then(|payload| payload.get(..ADDRESS));
+            if PLACED.contains(&name(&header))
+                && let (Some(then), Ok(Some(now))) =
+                    (then, reply.as_ref().map(|it| it.get(..ADDRESS)))
+            {
+                places.push((then.to_vec(), now.to_vec()));
+            }
             answers.push(match reply {
                 Ok(payload) => Answer { status: 0, payload: Some(payload) },
                 Err(status) => Answer { status, payload: Some(Vec::new()) },
@@ -126,22 +170,15 @@ impl Replay {
         if answers.len() != self.answers.len() {
             return Err(format!("{} answers instead of {}", answers.len(), self.answers.len()));
         }
-        let asked = self
-            .commands
-            .iter()
-            .map(|it| header(it))
-            .filter(|it| it.flags & flags::WANTS_REPLY != 0);
-        for ((wanted, found), header) in self.answers.iter().zip(&answers).zip(asked) {
+        for ((wanted, found), header) in self.answers.iter().zip(&answers).zip(self.asked()) {
             let is_same = wanted.status == found.status
-                && wanted
-                    .payload
-                    .as_ref()
-                    .is_none_or(|wanted| Some(wanted) == found.payload.as_ref());
+                && (wanted.payload.is_none()
+                    || is_like(&header, wanted.payload.as_deref(), found.payload.as_deref()));
             if !is_same {
-                let name = outboard_wire::messages::name(header.op).unwrap_or("a command");
                 return Err(format!(
-                    "command {}, {name}: {found:?} instead of {wanted:?}",
-                    header.seq
+                    "command {}, {}: {found:?} instead of {wanted:?}",
+                    header.seq,
+                    name(&header)
                 ));
             }
         }
