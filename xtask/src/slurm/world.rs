@@ -190,6 +190,14 @@ impl World {
         Ok(())
     }
 
+    /// A node can be used soon.
+    pub(super) fn expect_idle(&self, node: &str) -> Result<()> {
+        within(SOON, &format!("node {node} is idle"), || {
+            Ok(said(Command::new("sinfo").args(["-hn", node, "-p", "usual", "-o", "%T"]))?.trim()
+                == "idle")
+        })
+    }
+
     /// A command of the administrator's.
     pub(super) fn scontrol(&self, args: &[&str]) -> Result<String> {
         said(Command::new("scontrol").args(args))

@@ -69,7 +69,9 @@ pub(super) fn node(world: &mut World) -> Result<()> {
     let second = world.used_lease(job)?;
     ensure!(second.number != lease.number, "the dead node's lease goes on");
     world.nodes[was].start_again()?;
-    world.scontrol(&["update", "NodeName=n1", "State=RESUME"]).map(drop)
+    // It comes back by itself or by this, which Slurm refuses if it has come back.
+    let _ = world.scontrol(&["update", "NodeName=n1", "State=RESUME"]);
+    world.expect_idle("n1")
 }
 
 /// Ends what a node runs of a job, as if its power had gone.
