@@ -186,7 +186,7 @@ fn memory_that_both_sides_use_is_right_over_connections_that_end() {
     let mut cuts = 0;
     for kind in ["reply", "edges", "turns"] {
         let mut program =
-            Program::new("answers").arg(kind).arg("1000").start_through_list(proxy.address());
+            Program::new("answers").arg(kind).arg("2500").start_through_list(proxy.address());
         assert!(is_in_state(&server, "serving"));
         while !program.has_ended() {
             cuts += proxy.cut(None);
