@@ -190,12 +190,9 @@ impl World {
         Ok(())
     }
 
-    /// A node can be used soon.
-    pub(super) fn expect_idle(&self, node: &str) -> Result<()> {
-        within(SOON, &format!("node {node} is idle"), || {
-            Ok(said(Command::new("sinfo").args(["-hn", node, "-p", "usual", "-o", "%T"]))?.trim()
-                == "idle")
-        })
+    /// A node's state.
+    pub(super) fn node_state(&self, node: &str) -> Result<String> {
+        said(Command::new("sinfo").args(["-hn", node, "-p", "usual", "-o", "%T"]))
     }
 
     /// A command of the administrator's.

@@ -70,8 +70,10 @@ pub(super) fn node(world: &mut World) -> Result<()> {
     ensure!(second.number != lease.number, "the dead node's lease goes on");
     world.nodes[was].start_again()?;
     // It comes back by itself or by this, which Slurm refuses if it has come back.
-    let _ = world.scontrol(&["update", "NodeName=n1", "State=RESUME"]);
-    world.expect_idle("n1")
+    within(SOON, "node n1 is up", || {
+        let _ = world.scontrol(&["update", "NodeName=n1", "State=RESUME"]);
+        Ok(!world.node_state("n1")?.contains("down"))
+    })
 }
 
 /// Ends what a node runs of a job, as if its power had gone.
