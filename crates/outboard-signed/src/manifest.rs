@@ -1,7 +1,7 @@
 //! The list of the files, with the release and the machines that they are for.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use semver::Version;
 
@@ -184,13 +184,6 @@ impl File {
         let sha256 = hex::bytes(word()?).ok_or_else(wrong)?;
         let size = word()?.parse().map_err(|_| wrong())?;
         Ok(File { name: word()?.to_owned(), size, sha256 })
-    }
-
-    /// Its SHA-256 as digits.
-    pub fn digits(&self) -> String {
-        let mut digits = String::new();
-        self.sha256.iter().for_each(|byte| _ = write!(digits, "{byte:02x}"));
-        digits
     }
 }
 
