@@ -31,7 +31,7 @@ use super::line::Turn;
 use super::memory::ReservedOperations;
 use super::outgoing::{Filling, Out};
 use super::starting::{self, InStream, OwnStream, Progress, Stage, StartReport, StartsLater};
-use super::transfer::{CopySite, DeviceSide, Failed, LOST};
+use super::transfer::{CopySite, DeviceSide, Failed};
 use super::watch::{CopyDescription, Moving, Step, Watched};
 use crate::io::{Half, Sink};
 
@@ -265,14 +265,6 @@ impl Crossing {
         self.half.done() == Some(false) && self.half.granted() == 0
     }
 
-    /// Tells the program that nothing came of it, unless that is not `due`: before its stream goes
-    /// on.
-    fn report_loss(&self, due: &mut bool) {
-        if std::mem::take(due) {
-            self.own.failures.report(LOST);
-        }
-    }
-
     /// It has come to nothing before it was started: the other half need not wait for it.
     fn abandon(&self) {
         let DeferredCopy { number, bulk, .. } = &self.own;
@@ -345,7 +337,7 @@ impl Watching {
 
     fn end(&mut self) -> Step {
         if self.has_failed() {
-            self.copy.report_loss(&mut self.reports);
+            self.copy.own.failures.report_loss(&mut self.reports);
         }
         let Crossing { own, turn, .. } = &*self.copy;
         own.bulk.end(own.number);
@@ -387,7 +379,7 @@ impl Watched for Watching {
             Stage::Moving(moving) => {
                 if copy.end == End::Destination && (lost || copy.half.is_cancelled()) {
                     // Its stream may stand still for the bytes, and goes on without them.
-                    copy.report_loss(&mut self.reports);
+                    copy.own.failures.report_loss(&mut self.reports);
                     if copy.half.is_cancelled() {
                         copy.own.bulk.forsake(copy.own.number);
                     }

@@ -96,6 +96,14 @@ impl FailureReporter {
     pub(super) fn report(&self, error: CUresult) {
         self.replier.failed(self.ctx, error);
     }
+
+    /// Tells the program that nothing came of its work, unless that is not `due`: once, and before
+    /// its stream goes on.
+    pub(super) fn report_loss(&self, due: &mut bool) {
+        if std::mem::take(due) {
+            self.report(LOST);
+        }
+    }
 }
 
 impl CopySite<'_> {

@@ -10,7 +10,7 @@ use super::line::Turn;
 use super::memory::ReservedOperations;
 use super::part::Part;
 use super::place::Place;
-use super::transfer::{CopySite, DeviceSide, LOST};
+use super::transfer::{CopySite, DeviceSide};
 use super::unqueued::UnqueuedSide;
 use super::watch::{CopyDescription, Step, Watched};
 use crate::io::Half;
@@ -155,10 +155,9 @@ impl Watching {
         Step::Moved
     }
 
-    /// Tells the program that nothing came of it, before its stream goes on.
     fn report_loss(&mut self) {
-        if self.lost && std::mem::take(&mut self.reports) {
-            self.part.own.failures.report(LOST);
+        if self.lost {
+            self.part.own.failures.report_loss(&mut self.reports);
         }
     }
 
