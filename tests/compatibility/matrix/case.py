@@ -5,6 +5,7 @@ Header lines begin with `#:` (Python) or `//:` (CUDA) and hold TOML:
     title        what the case shows, for the page
     timeout      seconds a run may take (60)
     memory       GiB of device memory it needs at most (2)
+    devices      how many it needs (1)
     alone        true: nothing else runs beside it
     software     true: the software device can run it too
     remote_only  true: it has no native run to compare with; it checks itself
@@ -23,7 +24,7 @@ from pathlib import Path
 
 CASES = Path(__file__).resolve().parent.parent / "cases"
 MARKS = {".py": "#:", ".cu": "//:"}
-KEYS = {"title", "timeout", "memory", "alone", "software", "remote_only", "env", "variants", "nvcc", "wants"}
+KEYS = {"title", "timeout", "memory", "devices", "alone", "software", "remote_only", "env", "variants", "nvcc", "wants"}
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Case:
     title: str = ""
     timeout: float = 60
     memory: float = 2
+    devices: int = 1
     alone: bool = False
     software: bool = False
     remote_only: bool = False

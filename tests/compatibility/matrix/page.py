@@ -18,6 +18,7 @@ GROUPS = {
     "cupy": "CuPy",
     "jax": "JAX",
     "triton": "Triton",
+    "devices": "Several devices",
     "numba": "Numba-CUDA",
     "cuda_python": "cuda-python",
     "nvml": "nvidia-smi and nvidia-ml-py",

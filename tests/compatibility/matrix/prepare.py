@@ -15,7 +15,7 @@ from pathlib import Path
 
 from . import hidden, page
 from .runner import Setting
-from .server import Server
+from .server import Server, Servers
 
 PASSING = ("passes", "native ok", "left out", "native fails")
 
@@ -24,6 +24,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options that all runs share."""
     parser.add_argument("--dist", type=Path, help="an installation of Outboard; without it only native runs are made")
     parser.add_argument("--driver", default="libcuda.so.1", help="NVIDIA's libcuda.so.1, or cpu for the software device")
+    parser.add_argument("--nccl", metavar="LIBRARY", help="the libnccl.so.2 that servers load; without it, none does")
+    parser.add_argument("--apart", action="store_true", help="a server for each device, and programs use all of them")
     parser.add_argument("--out", type=Path, required=True, help="folder for results, a summary, and the logs")
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="names that match or contain it")
     parser.add_argument("--skip", action="append", default=[], metavar="PATTERN", help="names to leave out, likewise")
@@ -65,11 +67,12 @@ class Session:
         self.scratch = Path(self.temporary.name)
         self.logs = self.scratch / "logs"
         self.logs.mkdir()
-        self.server = Server(args.dist / "bin/outboard", args.driver, self.logs / "server.log") if args.dist else None
-        self.devices = self.server.devices()["devices"] if self.server else []
+        self.servers = self.start_servers() if args.dist else None
+        self.devices = self.servers.devices() if self.servers else []
         self.setting = Setting(
             dist=args.dist,
-            server=self.server.address if self.server else None,
+            servers=self.servers.addresses() if self.servers else None,
+            devices=len(self.devices) if self.servers else None,
             native_libraries=native_libraries(args),
             scratch=self.scratch / "runs",
             logs=self.logs,
@@ -81,6 +84,24 @@ class Session:
             earlier=self.earlier(),
             patience=args.patience,
             deadline=self.started + args.deadline if args.deadline else float("inf"),
+        )
+
+    def start_servers(self) -> Servers:
+        """One server with all devices, or one for each device."""
+        args = self.args
+        flags = ["--nccl", args.nccl] if args.nccl else []
+        all_devices = Server(args.dist / "bin/outboard", args.driver, self.logs / "server.log", flags)
+        if not args.apart:
+            return Servers([all_devices])
+        count = len(all_devices.devices())
+        all_devices.stop()
+        return Servers(
+            [
+                Server(
+                    args.dist / "bin/outboard", args.driver, self.logs / f"server{index}.log", flags, {"CUDA_VISIBLE_DEVICES": str(index)}
+                )
+                for index in range(count)
+            ]
         )
 
     def nvidia_smi(self) -> str | None:
@@ -109,13 +130,13 @@ class Session:
     def finish(self, name: str, rows: list[dict], more: dict) -> None:
         """Writes the results, prints the summary."""
         seconds = round(time.monotonic() - self.started, 1)
-        results = {**more, "devices": self.devices, "isolated": self.setting.isolated, "seconds": seconds, "rows": rows}
+        results = {**more, "devices": self.devices, "apart": self.args.apart, "isolated": self.setting.isolated, "seconds": seconds, "rows": rows}
         (self.args.out / f"{name}.json").write_text(json.dumps(results, indent=1))
         summary = "\n".join(line(row) for row in rows) + f"\n{page.counts(rows)}, {seconds:.0f} s\n"
         (self.args.out / f"{name}.txt").write_text(summary)
         self.name = name
-        if self.server and not self.server.is_up():
-            summary += "THE SERVER DIED DURING THE RUN: see server.log among the logs\n"
+        if self.servers and not self.servers.are_up():
+            summary += "A SERVER DIED DURING THE RUN: see server*.log among the logs\n"
         print("\n" + summary, end="", flush=True)
 
     name = "aborted"
@@ -124,8 +145,8 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.server:
-            self.server.stop()
+        if self.servers:
+            self.servers.stop()
         with tarfile.open(self.args.out / f"{self.name}-logs.tar.xz", "w:xz", preset=1) as archive:
             archive.add(self.logs, "logs")
         self.temporary.cleanup()

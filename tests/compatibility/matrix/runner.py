@@ -24,7 +24,8 @@ class Setting:
     """What all runs share."""
 
     dist: Path | None
-    server: str | None  # its address; None: native runs only
+    servers: str | None  # their addresses; None: native runs only
+    devices: int | None  # of all servers
     native_libraries: str  # what comes first in the library path of native runs
     scratch: Path
     logs: Path
@@ -92,7 +93,7 @@ class Runner:
         words = [str(program)] if program else [setting.python, str(case.path)]
         words += case.args
         if remote:
-            words = [str(setting.dist / "bin/outboard"), "run", "--server", setting.server, "--", *words]
+            words = [str(setting.dist / "bin/outboard"), "run", "--server", setting.servers, "--", *words]
             if setting.isolated:
                 words = hidden.command(setting.folders, setting.files, words)
         env = self.environment(case, folder, remote)
@@ -118,8 +119,10 @@ class Runner:
         missing = [name for name in case.wants if name in self.missing]
         if missing:
             return row | {"result": "left out", "reason": f"{', '.join(missing)} is not installed"}
+        if self.setting.devices is not None and self.setting.devices < case.devices:
+            return row | {"result": "left out", "reason": f"it needs {case.devices} devices"}
         native = self.native(case, row)
-        if self.setting.server is None:
+        if self.setting.servers is None:
             row["result"] = "not run" if native is None else "native ok" if native["ok"] else "native fails"
             return row
         self.remote(case, row, native)

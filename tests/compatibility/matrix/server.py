@@ -1,8 +1,9 @@
-"""`outboard serve`, for as long as the matrix runs."""
+"""One or several `outboard serve`, for as long as the matrix runs."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -14,15 +15,22 @@ STARTUP_SECONDS = 60
 class Server:
     """A running server on a free port of this machine."""
 
-    def __init__(self, outboard: Path, driver: str, log: Path) -> None:
+    def __init__(
+        self, outboard: Path, driver: str, log: Path, flags: list[str] | None = None, env: dict[str, str] | None = None
+    ) -> None:
         self.outboard, self.driver, self.log = outboard, driver, log
+        self.flags, self.env = flags or [], {**os.environ, **(env or {})}
         self.address = ""
         self.start()
 
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.child = subprocess.Popen(
-                [str(self.outboard), "serve", "--driver", self.driver, "--listen", "127.0.0.1:0", "--log-format", "json"],
+                [
+                    *[str(self.outboard), "serve", "--driver", self.driver, "--listen", "127.0.0.1:0"],
+                    *["--log-format", "json", *self.flags],
+                ],
+                env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -38,7 +46,7 @@ class Server:
         self.stop()
         raise RuntimeError(f"the server did not come up:\n{self.log.read_text(errors='replace')}")
 
-    def devices(self) -> dict:
+    def devices(self) -> list[dict]:
         """What it offers."""
         asked = subprocess.run(
             [str(self.outboard), "devices", "--json", "--server", self.address],
@@ -48,7 +56,7 @@ class Server:
         )
         if asked.returncode != 0:
             raise RuntimeError(f"`outboard devices` fails:\n{asked.stderr}")
-        return json.loads(asked.stdout)
+        return json.loads(asked.stdout)["devices"]
 
     def is_up(self) -> bool:
         return self.child.poll() is None
@@ -66,3 +74,24 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class Servers:
+    """Those whose devices a program sees, in order."""
+
+    def __init__(self, servers: list[Server]) -> None:
+        self.servers = servers
+
+    def addresses(self) -> str:
+        """The list that `outboard run --server` takes."""
+        return ",".join(server.address for server in self.servers)
+
+    def devices(self) -> list[dict]:
+        return [device for server in self.servers for device in server.devices()]
+
+    def are_up(self) -> bool:
+        return all(server.is_up() for server in self.servers)
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
