@@ -2,6 +2,7 @@
 # Collectives of two GPUs of one machine, a process for each: natively, on one server with both, and
 # on two servers with one each, in turns. After `cargo xtask stage --release`:
 #   run.sh DRIVER NCCL [DIST (target/dist)] [TURNS (2)]
+# STEPS (40) is how many steps of training are made, and WHAT (all-reduce resnet gpt) what is run.
 # DRIVER is NVIDIA's libcuda.so.1, NCCL the libnccl.so.2 that the servers load. What programs get
 # natively is what `python3` finds. Prints what all_reduce.py and train.py say of each turn.
 set -u
@@ -10,6 +11,7 @@ here=$(dirname "$(realpath "$0")"); work=$(mktemp -d)
 export OUTBOARD_CONFIG=none XDG_CACHE_HOME=$work/cache MASTER_ADDR=127.0.0.1 WORLD_SIZE=2
 # Multicast over NVLink needs a machine of one's own.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 OMP_NUM_THREADS=4
+export CUBLAS_WORKSPACE_CONFIG=:4096:8
 servers=()
 trap 'kill "${servers[@]}" 2>/dev/null; wait; rm -rf "$work"' EXIT
 serve() { # PORT GPUS
@@ -35,9 +37,9 @@ ranks() { # HOW LABEL SCRIPT
 }
 for turn in $(seq "$turns"); do
   echo "turn $turn"
-  for how in native one_server two_servers; do ranks $how all-reduce all_reduce.py; done
-  for model in resnet gpt; do
-    export MODEL=$model
-    for how in native one_server two_servers; do ranks $how $model train.py; done
+  for what in ${WHAT:-all-reduce resnet gpt}; do
+    script=train.py
+    [ "$what" = all-reduce ] && script=all_reduce.py
+    for how in native one_server two_servers; do MODEL=$what ranks $how "$what" $script; done
   done
 done
