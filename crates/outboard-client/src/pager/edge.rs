@@ -13,7 +13,7 @@ pub(super) struct Edge {
     pub(super) home: Home,
     pub(super) address: UnifiedPtr,
     /// What the device has.
-    twin: Vec<u8>,
+    pub(super) twin: Vec<u8>,
     /// The wait with whose answer it is to come, unless it changes before.
     pub(super) coming: Option<u64>,
     /// It has come with the answer to the wait at hand.

@@ -29,7 +29,10 @@ pub(super) struct Released {
     /// First addresses, where the bytes are, the pages, and which of them the device may have
     /// changed.
     pub(super) regions: Vec<(UnifiedPtr, Home, Shared, Vec<bool>)>,
-    pub(super) edges: Vec<(Home, Range<UnifiedPtr>)>,
+    pub(super) edges: Vec<Edge>,
+    /// Whether there is work that no wait has covered yet. A wait that ends from now on finds
+    /// nothing here to tell of what that work has written.
+    pub(super) is_busy: bool,
 }
 
 impl Pager {
@@ -181,7 +184,8 @@ impl Pager {
         let mut released = Released::default();
         let Ok(store) = self.store() else { return released };
         let mut inner = self.lock();
-        let Inner { regions, edges, moved, .. } = &mut *inner;
+        let Inner { regions, edges, moved, outstanding, .. } = &mut *inner;
+        released.is_busy = !outstanding.is_empty();
         let bases: Vec<UnifiedPtr> = regions.range(range.clone()).map(|(base, _)| *base).collect();
         for base in bases {
             let Some(region) = regions.remove(&base) else { continue };
@@ -193,7 +197,7 @@ impl Pager {
             let mut edge = edge;
             // The next call reports bytes that cannot be sent now.
             let _ = edge.flush(store, moved);
-            released.edges.push((edge.home, edge.address..edge.end()));
+            released.edges.push(edge);
         }
         released
     }

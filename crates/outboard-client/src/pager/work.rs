@@ -74,7 +74,7 @@ impl Pager {
     pub(crate) fn after_wait(&self, done: Done, wait: &Wait, brought: &Brought<'_>) {
         self.after_wait_of_own(done, wait, brought);
         if let Some(server) = self.common() {
-            COMMON.after_wait(server, self.is_busy());
+            COMMON.after_wait(server, || self.is_busy());
         }
     }
 

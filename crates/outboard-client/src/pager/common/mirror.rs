@@ -75,6 +75,19 @@ impl Mirror {
         Ok(mirror)
     }
 
+    /// A server that had these bytes of memory which is never protected, and may have newer ones.
+    pub(super) fn of_twin(
+        server: ServerId,
+        home: Home,
+        store: &'static dyn Store,
+        twin: &[u8],
+    ) -> std::io::Result<Mirror> {
+        let mut mirror = Mirror::of_zeros(server, home, store, twin.len())?;
+        mirror.newer = Marks::new(twin.len().div_ceil(page_bytes() as usize), true);
+        mirror.learn(0, twin);
+        Ok(mirror)
+    }
+
     /// A server that has the program's own pages.
     pub(super) fn of_same(
         server: ServerId,

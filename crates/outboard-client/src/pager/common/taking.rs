@@ -11,6 +11,7 @@ use super::mirror::Mirror;
 use super::region::Region;
 use super::{Common, State};
 use crate::pager::Pager;
+use crate::pager::edge::Edge;
 use crate::pager::pages::{self, Access, Shared, page_bytes};
 use crate::pager::store::{Home, Kind};
 
@@ -73,19 +74,17 @@ impl Common {
             region.mirrors.push(mirror.map_err(out_of_memory)?);
             state.regions.insert(base, region);
         }
-        for (home, range) in released.edges {
-            let bytes = range.end.since(range.start) as usize;
-            let memory = Memory::Part(range.start.host());
-            let mut region = Region::new(range.start, bytes, memory, (owner, whole.clone()), seed);
-            let known = (&region.memory, bytes);
-            // It was compared just now.
-            let mirror = Mirror::of_known(from.server, home, store, known, vec![true]);
+        for Edge { home, address, twin, .. } in released.edges {
+            let memory = Memory::Part(address.host());
+            let of = (owner, whole.clone());
+            let mut region = Region::new(address, twin.len(), memory, of, seed);
+            let mirror = Mirror::of_twin(from.server, home, store, &twin);
             region.mirrors.push(mirror.map_err(out_of_memory)?);
-            state.regions.insert(range.start, region);
+            state.regions.insert(address, region);
         }
         state.publish(&self.service, None);
         from.pager.publish();
-        if from.pager.is_busy() {
+        if released.is_busy {
             state.working.insert(from.server);
         }
         Ok(())

@@ -15,8 +15,9 @@ use rustix::io::dup;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
 use super::*;
-use crate::pager::PAGE;
+use crate::pager::COMMON as MEMORY;
 use crate::pager::store::{Home, Store};
+use crate::pager::{Brought, Done, PAGE};
 
 const SERVERS: usize = 3;
 /// Pages of a range, which begins and ends within one.
@@ -31,11 +32,12 @@ struct Device {
     is_lost: Mutex<bool>,
     /// What it has given up.
     closed: Mutex<Vec<Range<u64>>>,
+    /// What happens while it is next sent something.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 static DEVICES: [Device; SERVERS] = [const { Device::new() }; SERVERS];
 static PAGERS: [Pager; SERVERS] = [const { Pager::new() }; SERVERS];
-static MEMORY: Common = Common::new();
 /// They are the process's: one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -46,6 +48,7 @@ impl Device {
             bytes: Mutex::new(Vec::new()),
             is_lost: Mutex::new(false),
             closed: Mutex::new(Vec::new()),
+            meanwhile: Mutex::new(None),
         }
     }
 
@@ -85,6 +88,9 @@ impl Store for &'static Device {
     }
 
     unsafe fn push(&self, _: Home, to: UnifiedPtr, from: *const u8, bytes: usize) -> Result<()> {
+        if let Some(run) = self.meanwhile.lock().take() {
+            run();
+        }
         // SAFETY: by the trait's contract.
         let data = unsafe { std::slice::from_raw_parts(from, bytes) };
         self.with(to.0, bytes, |there| there.copy_from_slice(data))
@@ -124,6 +130,17 @@ fn ctx(place: usize) -> ContextId {
 
 fn part(place: usize) -> Part {
     Part { server: server(place), pager: &PAGERS[place], ctx: ctx(place) }
+}
+
+/// The program's store and load.
+fn store(address: u64, value: u32) {
+    // SAFETY: the memory of a test, aligned.
+    unsafe { HostPtr(address).pointer::<u32>().write_volatile(value) }
+}
+
+fn load(address: u64) -> u32 {
+    // SAFETY: as above.
+    unsafe { HostPtr(address).pointer::<u32>().read_volatile() }
 }
 
 /// How memory became common.
@@ -198,15 +215,12 @@ impl World {
         self.start + word as u64 * 4
     }
 
-    /// The program's store and load.
     fn store(&self, word: usize, value: u32) {
-        // SAFETY: the memory of the test, aligned.
-        unsafe { HostPtr(self.at(word)).pointer::<u32>().write_volatile(value) }
+        store(self.at(word), value);
     }
 
     fn load(&self, word: usize) -> u32 {
-        // SAFETY: as above.
-        unsafe { HostPtr(self.at(word)).pointer::<u32>().read_volatile() }
+        load(self.at(word))
     }
 
     /// A kernel's.
@@ -231,7 +245,7 @@ impl World {
 
     fn wait(&mut self, place: usize) {
         MEMORY.before_wait();
-        MEMORY.after_wait(server(place), false);
+        MEMORY.after_wait(server(place), || false);
         self.writer.iter_mut().filter(|by| **by == Some(place)).for_each(|by| *by = None);
     }
 
@@ -423,7 +437,7 @@ fn what_is_written_meanwhile_comes() {
             world.add(place, word, 80_000);
             comes(word, before + 80_000);
         }
-        (0..SERVERS).for_each(|place| MEMORY.after_wait(server(place), false));
+        (0..SERVERS).for_each(|place| MEMORY.after_wait(server(place), || false));
         MEMORY.remove(&world.whole, true);
         assert!(world.load(2000) == 70_001 && world.load(2001) == world.newest[2001] + 80_000);
     }
@@ -449,7 +463,7 @@ fn others_keep_the_memory_when_a_server_is_lost() {
             world.write(2, &words, 9);
             *DEVICES[2].is_lost.lock() = true;
         }
-        MEMORY.after_wait(server(2), false);
+        MEMORY.after_wait(server(2), || false);
         // The words of the page that was read, and what the second server had.
         world.newest = before;
         world.writer.fill(None);
@@ -482,4 +496,97 @@ fn contexts_end_by_themselves() {
     assert!(MEMORY.lock().regions.is_empty() && MEMORY.whole(world.whole.start).is_none());
     assert!(PAGERS.iter().all(|pager| !pager.is_active()));
     words.iter().for_each(|word| assert_eq!(world.load(*word), world.newest[*word]));
+}
+
+const STREAM: StreamId = StreamId(7);
+
+/// So many ones that a program registered with the first server, which has work with them. They
+/// begin within a page.
+fn registered(words: usize) -> Range<UnifiedPtr> {
+    let bytes = (SKIP as usize + 4 * words).next_multiple_of(PAGE as usize);
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, wherever there is room.
+    let memory = unsafe { mmap_anonymous(null_mut(), bytes, access, MapFlags::PRIVATE) }.unwrap();
+    let whole = UnifiedPtr(memory as u64 + SKIP).range(4 * words as u64);
+    *DEVICES[0].base.lock() = memory as u64;
+    *DEVICES[0].bytes.lock() = vec![0; bytes];
+    *DEVICES[0].is_lost.lock() = false;
+    PAGERS[0].connect(Box::new(&DEVICES[0]));
+    (whole.start.0..whole.end.0).step_by(4).for_each(|word| store(word, 1));
+    // SAFETY: memory of this test, which stays.
+    unsafe { PAGERS[0].add_mapped(ctx(0), whole.clone(), true) }.unwrap();
+    PAGERS[0].before_work(ctx(0), STREAM).unwrap();
+    PAGERS[0].after_work(ctx(0), STREAM);
+    whole
+}
+
+/// A thread waits for a server's work while another makes the memory common: what the work has
+/// written is there after the wait, wherever it is.
+#[test]
+fn memory_becomes_common_while_a_wait_ends() {
+    let _turn = TURN.lock();
+    // So much that the wait ends before all of it has been taken over.
+    let whole = registered(2 << 20);
+    let written = [whole.start.0 + 4, whole.start.0 + 5 * PAGE];
+    let wait = PAGERS[0].before_wait(false);
+    written.iter().for_each(|word| DEVICES[0].set_word(*word, 2));
+    let (done, is_done) = std::sync::mpsc::channel();
+    *DEVICES[0].meanwhile.lock() = Some(Box::new(move || {
+        std::thread::spawn(move || {
+            PAGERS[0].after_wait(Done::Stream((ctx(0), STREAM)), &wait, &Brought::default());
+            done.send(()).unwrap();
+        });
+        // It comes to wait for the pager.
+        std::thread::sleep(Duration::from_millis(20));
+    }));
+    // This is sent when the memory is taken over.
+    store(whole.start.0, 3);
+    MEMORY.take_over(part(0), &whole, ctx(0)).unwrap();
+    is_done.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!(written.map(load), [2, 2]);
+    MEMORY.remove(&whole, true);
+    assert_eq!(load(whole.start.0), 3);
+}
+
+/// What the program writes while memory becomes common is not lost.
+#[test]
+fn memory_becomes_common_while_it_is_written_to() {
+    let _turn = TURN.lock();
+    // With whole pages, and without any, but on two.
+    for words in [4096, 1500] {
+        let whole = registered(words);
+        let (early, late) = (whole.start.0 + 4, whole.start.0 + 400);
+        *DEVICES[0].meanwhile.lock() = Some(Box::new(move || store(early, 5)));
+        store(late, 6);
+        MEMORY.take_over(part(0), &whole, ctx(0)).unwrap();
+        PAGERS[0].before_work(ctx(0), STREAM).unwrap();
+        assert_eq!([early, late].map(|word| DEVICES[0].word(word)), [5, 6]);
+        MEMORY.remove(&whole, true);
+        assert_eq!([early, late].map(load), [5, 6]);
+    }
+}
+
+/// A server for whose work a thread has waited gets more from another one meanwhile.
+#[test]
+fn work_that_is_queued_while_a_wait_ends_counts() {
+    let _turn = TURN.lock();
+    let whole = registered(4096);
+    MEMORY.take_over(part(0), &whole, ctx(0)).unwrap();
+    let wait = PAGERS[0].before_wait(false);
+    std::thread::scope(|threads| {
+        let state = MEMORY.lock();
+        threads.spawn(|| {
+            PAGERS[0].after_wait(Done::Stream((ctx(0), STREAM)), &wait, &Brought::default())
+        });
+        let begun = Instant::now();
+        while PAGERS[0].is_busy() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the wait does not end");
+        }
+        // It comes to wait for what is locked here.
+        std::thread::sleep(Duration::from_millis(20));
+        PAGERS[0].suspect_work(ctx(0));
+        drop(state);
+    });
+    assert!(MEMORY.lock().working.contains(&server(0)));
+    MEMORY.remove(&whole, true);
 }

@@ -65,12 +65,14 @@ impl Common {
         }
     }
 
-    /// The program has waited for a server, which may still have work.
-    pub(in crate::pager) fn after_wait(&self, server: ServerId, is_busy: bool) {
+    /// The program has waited for a server, which may still have work: that is asked once no other
+    /// thread can tell of more, and before the memory is looked at.
+    pub(in crate::pager) fn after_wait(&self, server: ServerId, is_busy: impl FnOnce() -> bool) {
         let mut state = self.lock();
         if !state.working.contains(&server) {
             return;
         }
+        let is_busy = is_busy();
         state.changed();
         if !is_busy {
             state.working.remove(&server);
