@@ -29,7 +29,7 @@ mod tracking;
 mod work;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
@@ -78,6 +78,8 @@ pub(crate) struct Pager {
     active: AtomicU8,
     /// Whether there is work that no wait has covered yet.
     busy: AtomicBool,
+    /// How many threads are queuing work.
+    queuing: AtomicU32,
     /// Whether the server has a part in what is common.
     has_common: AtomicBool,
     /// The server, once it has had such a part.
@@ -99,6 +101,7 @@ impl Pager {
             reserved: Reserved::new(),
             active: AtomicU8::new(0),
             busy: AtomicBool::new(false),
+            queuing: AtomicU32::new(0),
             has_common: AtomicBool::new(false),
             server: OnceLock::new(),
         }

@@ -1,6 +1,7 @@
 //! The hooks around queued work and waits, which move the program's memory.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use outboard_front::backend::{ContextId, ObjectId, Result, StreamId, UnifiedPtr};
 
@@ -19,17 +20,36 @@ pub(crate) enum Done {
     Event(ObjectId),
 }
 
+/// A thread queues work, which may run before it counts.
+#[derive(Debug)]
+pub(crate) struct Queuing<'a>(&'a AtomicU32);
+
+impl Drop for Queuing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Pager {
     /// Work that may use any tracked memory is about to be queued in a stream: the work sees what
-    /// the program has written so far.
-    pub(crate) fn before_work(&self, ctx: ContextId, stream: StreamId) -> Result<()> {
+    /// the program has written so far. The caller keeps what is returned until the work counts.
+    pub(crate) fn before_work(&self, ctx: ContextId, stream: StreamId) -> Result<Queuing<'_>> {
+        // The locks of what is common order this with what other threads send.
+        self.queuing.fetch_add(1, Ordering::Relaxed);
+        let queuing = Queuing(&self.queuing);
         let store = self.store()?;
         {
             let mut inner = self.lock();
             inner.flush(store, |_| true)?;
             inner.join(store, ctx, stream)?;
         }
-        self.common().map_or(Ok(()), |server| COMMON.before_work(server))
+        self.common().map_or(Ok(()), |server| COMMON.before_work(server))?;
+        Ok(queuing)
+    }
+
+    /// How many threads are queuing work.
+    pub(super) fn queuing(&self) -> u32 {
+        self.queuing.load(Ordering::Relaxed)
     }
 
     /// The work is queued. Another thread can wait for it only after this call.

@@ -182,6 +182,6 @@ impl Remote {
             return Ok(());
         }
         // Pages that the program has written are sent now rather than before the next launch.
-        self.pager.before_work(ctx, stream)
+        self.pager.before_work(ctx, stream).map(drop)
     }
 }

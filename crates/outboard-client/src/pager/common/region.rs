@@ -164,21 +164,21 @@ impl Region {
         self.gather(but, &all, working)
     }
 
-    /// Sends a server what it lacks.
-    pub(super) fn give(&mut self, to: ServerId, working: &Working) -> Result<()> {
+    /// Sends a server what it lacks, which may have work that runs.
+    pub(super) fn give(&mut self, to: ServerId, works: bool) -> Result<()> {
         let (all, base) = (self.all(), self.base);
         let Some(mirror) = self.mirrors.iter_mut().find(|mirror| mirror.server == to) else {
             return Ok(());
         };
         for run in mirror.older.runs(&all) {
-            mirror.give(base, (&self.memory, self.bytes), &run, working.contains(&to))?;
+            mirror.give(base, (&self.memory, self.bytes), &run, works)?;
         }
         Ok(())
     }
 
     /// As [`Region::give`]; returns when the server has it.
-    pub(super) fn give_and_settle(&mut self, to: ServerId, working: &Working) -> Result<()> {
-        self.give(to, working)?;
+    pub(super) fn give_and_settle(&mut self, to: ServerId, works: bool) -> Result<()> {
+        self.give(to, works)?;
         let base = self.base;
         let mirror = self.mirrors.iter_mut().find(|mirror| mirror.server == to);
         mirror.map_or(Ok(()), |mirror| mirror.settle(base))
@@ -186,7 +186,7 @@ impl Region {
 
     /// Before work of a server: it has what the program has written, and what other servers had
     /// when they were last waited for.
-    pub(super) fn prepare(&mut self, server: ServerId, working: &Working) -> Result<Vec<ServerId>> {
+    pub(super) fn prepare(&mut self, server: ServerId, works: bool) -> Result<Vec<ServerId>> {
         self.close();
         let lost = self.gather_all(Some(server), None);
         // Bytes of mapped memory come before the work; those of managed memory have a stream of
@@ -194,8 +194,8 @@ impl Region {
         let is_managed =
             self.mirror(server).is_some_and(|mirror| mirror.home.kind == Kind::Managed);
         match is_managed {
-            true => self.give_and_settle(server, working)?,
-            false => self.give(server, working)?,
+            true => self.give_and_settle(server, works)?,
+            false => self.give(server, works)?,
         }
         Ok(lost)
     }
@@ -258,7 +258,7 @@ impl Region {
         let all = (self.workers(working) > 1).then_some(working);
         let mut lost = self.gather_all(None, all);
         for server in working {
-            if self.give(*server, working).is_err() {
+            if self.give(*server, true).is_err() {
                 lost.push(*server);
             }
         }

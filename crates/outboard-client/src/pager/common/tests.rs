@@ -590,3 +590,26 @@ fn work_that_is_queued_while_a_wait_ends_counts() {
     assert!(MEMORY.lock().working.contains(&server(0)));
     MEMORY.remove(&whole, true);
 }
+
+/// What the program writes is sent beside what a kernel has written that another thread is queuing.
+#[test]
+fn work_may_run_before_it_counts() {
+    let _turn = TURN.lock();
+    let whole = registered(1000);
+    let words = [1, 2, 3].map(|word| whole.start.0 + word * 4);
+    MEMORY.take_over(part(0), &whole, ctx(0)).unwrap();
+    let wait = PAGERS[0].before_wait(false);
+    PAGERS[0].after_wait(Done::Stream((ctx(0), STREAM)), &wait, &Brought::default());
+    let queuing = PAGERS[0].before_work(ctx(0), STREAM).unwrap();
+    DEVICES[0].set_word(words[1], 2);
+    store(words[0], 3);
+    store(words[2], 3);
+    drop(PAGERS[0].before_work(ctx(0), StreamId(8)).unwrap());
+    assert_eq!(words.map(|word| DEVICES[0].word(word)), [3, 2, 3]);
+    PAGERS[0].after_work(ctx(0), STREAM);
+    drop(queuing);
+    let wait = PAGERS[0].before_wait(false);
+    PAGERS[0].after_wait(Done::Stream((ctx(0), STREAM)), &wait, &Brought::default());
+    assert_eq!(words.map(load), [3, 2, 3]);
+    MEMORY.remove(&whole, true);
+}

@@ -12,7 +12,9 @@ impl Common {
     /// Work of a server that may use any of its memory is about to be queued.
     pub(in crate::pager) fn before_work(&self, server: ServerId) -> Result<()> {
         let mut state = self.lock();
-        let State { regions, working, .. } = &mut *state;
+        // One is the calling thread.
+        let works = state.may_work(server, 1);
+        let State { regions, .. } = &mut *state;
         let mut outcome = Ok(());
         let mut armed = false;
         for region in regions.values_mut().filter(|region| region.mirror(server).is_some()) {
@@ -20,7 +22,7 @@ impl Common {
                 let _ = fault::arm();
                 armed = true;
             }
-            match region.prepare(server, working) {
+            match region.prepare(server, works) {
                 Ok(lost) => say_lost(lost),
                 Err(error) => outcome = Err(error),
             }
@@ -60,7 +62,7 @@ impl Common {
             region.close();
             for server in working.iter() {
                 // The next call of the program in this server's contexts reports it.
-                let _ = region.give(*server, working);
+                let _ = region.give(*server, true);
             }
         }
     }
@@ -93,10 +95,11 @@ impl Common {
     /// Such a function has returned: what it has written is there for what the stream does next.
     pub(in crate::pager) fn after_function(&self, server: ServerId) {
         let mut state = self.lock();
-        let State { regions, working, .. } = &mut *state;
+        let works = state.may_work(server, 0);
+        let State { regions, .. } = &mut *state;
         for region in regions.values_mut().filter(|region| region.mirror(server).is_some()) {
             // Failures are the context's, which the program's next call reports.
-            let _ = region.prepare(server, working).map(say_lost);
+            let _ = region.prepare(server, works).map(say_lost);
         }
     }
 
@@ -104,13 +107,14 @@ impl Common {
     /// kernels have written so far.
     pub(crate) fn hand_on(&self, to: ServerId) {
         let mut state = self.lock();
+        let works = state.may_work(to, 0);
         let State { regions, working, .. } = &mut *state;
         for region in regions.values_mut().filter(|region| region.mirror(to).is_some()) {
             region.close();
             say_lost(region.gather_all(Some(to), Some(working)));
             // It goes on by word that may overtake what is sent. A failure is one that the next
             // call of the program in this server's contexts reports.
-            let _ = region.give_and_settle(to, working);
+            let _ = region.give_and_settle(to, works);
         }
     }
 }
@@ -126,6 +130,13 @@ fn look_again<'a>(regions: impl Iterator<Item = &'a mut Region>) -> bool {
 }
 
 impl State {
+    /// Whether work of a server may run: that which counts, and what other threads than so many are
+    /// queuing.
+    fn may_work(&self, server: ServerId, but: u32) -> bool {
+        let queuing = self.pagers.get(&server).map_or(0, |pager| pager.queuing());
+        self.working.contains(&server) || queuing > but
+    }
+
     /// Servers may have written to any page: the program gets that when it touches the page.
     fn changed(&mut self) {
         let State { regions, working, .. } = self;

@@ -34,9 +34,10 @@ impl Remote {
         if !self.pager.is_active() {
             return queue();
         }
-        self.pager.before_work(ctx, stream)?;
+        let queuing = self.pager.before_work(ctx, stream)?;
         queue()?;
         self.pager.after_work(ctx, stream);
+        drop(queuing);
         self.keep_streams_from_filling();
         Ok(())
     }
