@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdint>
@@ -14,13 +16,21 @@
 #include <cstdlib>
 #include <vector>
 
+// Ends the program. What CUDA's runtime does at an exit would let other threads that use it crash:
+// only the first thread, which in most programs waits for those, exits in full.
+[[noreturn]] inline void end_wrong() {
+    fflush(stdout);
+    if (syscall(SYS_gettid) != getpid()) _Exit(1);
+    exit(1);
+}
+
 // The call must succeed.
 #define CHECK(call)                                                                                   \
     do {                                                                                              \
         cudaError_t check_result = (call);                                                            \
         if (check_result != cudaSuccess) {                                                            \
             printf("%s:%d: %s gave %s\n", __FILE__, __LINE__, #call, cudaGetErrorName(check_result)); \
-            exit(1);                                                                                  \
+            end_wrong();                                                                              \
         }                                                                                             \
     } while (0)
 
@@ -29,7 +39,7 @@
     do {                                                                     \
         if (!(condition)) {                                                  \
             printf("%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                         \
+            end_wrong();                                                     \
         }                                                                    \
     } while (0)
 

@@ -35,7 +35,7 @@ Function* driver_symbol(const char* name) {
             const char* driver_name = "?";                                        \
             DRIVER(cuGetErrorName)(driver_result, &driver_name);                  \
             printf("%s:%d: %s gave %s\n", __FILE__, __LINE__, #call, driver_name); \
-            exit(1);                                                              \
+            end_wrong();                                                          \
         }                                                                         \
     } while (0)
 
