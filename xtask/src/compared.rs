@@ -41,7 +41,12 @@ impl Outcome {
 
 /// A program as one runs it on this machine, by an installation.
 pub(crate) fn here(dist: &Dist, server: &Server, case: &Case) -> Command {
-    run_here(dist, &["--server", &server.address], case)
+    at(dist, &server.address, case)
+}
+
+/// The same by what one calls the server.
+pub(crate) fn at(dist: &Dist, server: &str, case: &Case) -> Command {
+    run_here(dist, &["--server", server], case)
 }
 
 fn run_here(dist: &Dist, flags: &[&str], case: &Case) -> Command {

@@ -93,7 +93,7 @@ pub(crate) fn for_platform(platform: &Platform, names: Option<&[&str]>) -> Resul
     Ok(programs
         .into_iter()
         .flat_map(|program| cases(program, &platform.dir))
-        .filter(|case| case.libraries.as_ref().is_none_or(|folder| folder.exists()))
+        .filter(Case::has_libraries)
         .collect())
 }
 
@@ -294,7 +294,11 @@ pub(crate) fn run_quietly(command: &Command) -> Result<()> {
 /// The libraries that programs are run with, in `lib/<release>`, so that the folder can be moved to
 /// another machine.
 fn copy_libraries(toolchain: &Toolchain, dir: &Path) -> Result<()> {
-    for release in ["11.8", "12.0", "12.4", "12.9", "13.0", "13.5"] {
+    for release in ["9.1", "11.8", "12.0", "12.4", "12.9", "13.0", "13.5"] {
+        if !toolchain.runtime(release).exists() {
+            // There is none for this kind of processor.
+            continue;
+        }
         let to = dir.join("lib").join(release);
         fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
         copy_runtime(&toolchain.runtime(release), &to)?;
@@ -307,7 +311,7 @@ pub(crate) fn copy_runtime(from: &Path, to: &Path) -> Result<()> {
     for file in fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
         let file = file.context("cannot list the runtimes")?;
         let name = file.file_name().to_string_lossy().into_owned();
-        let wanted = ["libcudart.so.", "libnvrtc.so.", "libnvrtc-builtins.so."];
+        let wanted = ["libcudart.so.", "libnvrtc.so.", "libnvrtc-builtins.so.", "libxgboost.so"];
         if wanted.iter().any(|prefix| name.starts_with(prefix)) && !to.join(&name).exists() {
             fs::copy(file.path(), to.join(&name)).with_context(|| format!("cannot copy {name}"))?;
         }
@@ -326,10 +330,17 @@ pub(crate) struct Case {
     pub(crate) libraries: Option<PathBuf>,
 }
 
+impl Case {
+    /// Not all libraries are there for all kinds of processors.
+    fn has_libraries(&self) -> bool {
+        self.libraries.as_ref().is_none_or(|folder| folder.exists())
+    }
+}
+
 /// All runs of the suite.
 pub(crate) fn suite() -> Result<Vec<Case>> {
     let programs = list()?.into_iter().filter(|program| program.entry.suite != Some(false));
-    Ok(programs.flat_map(|program| cases(program, &dir())).collect())
+    Ok(programs.flat_map(|program| cases(program, &dir())).filter(Case::has_libraries).collect())
 }
 
 /// The runs of a program in a folder.

@@ -32,6 +32,9 @@ const RELEASES: &[(&str, &str)] = &[
     ("12.9", "nvidia-cuda-runtime-cu12==12.9.79"),
     ("13.5", "nvidia-cuda-runtime==13.5.37"),
     ("cupti-13.5", "nvidia-cuda-cupti==13.5.25"),
+    // Of runtimes as old as this there are no wheels; a program of their time has one in it.
+    #[cfg(target_arch = "x86_64")]
+    ("9.1", "xgboost==0.72.1"),
 ];
 
 #[derive(clap::Args)]
@@ -134,10 +137,14 @@ impl Toolchain {
     }
 }
 
-/// Where the libraries of a release's runtime lie in a folder into which its wheel was unpacked.
+/// Where the libraries of a release's runtime, or of the program that has it, lie in a folder into
+/// which its wheel was unpacked.
 pub(crate) fn libraries(unpacked: &Path, release: &str) -> PathBuf {
-    let old = release.starts_with("11.") || release.starts_with("12.");
-    unpacked.join(if old { "nvidia/cuda_runtime/lib" } else { "nvidia/cu13/lib" })
+    unpacked.join(match release.split('.').next() {
+        Some("8" | "9" | "10") => "xgboost/lib",
+        Some("11" | "12") => "nvidia/cuda_runtime/lib",
+        _ => "nvidia/cu13/lib",
+    })
 }
 
 /// Which wheel is in a folder.

@@ -119,8 +119,10 @@ fn prepared(variable: &str, name: &str, command: &str) -> PathBuf {
 
 /// Where cargo put this test: `…/target/<profile>/deps/<test>`.
 fn target_dir() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
-    test.ancestors().nth(3).map(Path::to_path_buf).unwrap_or_default()
+    let own = std::env::current_exe().expect("a program knows its own path");
+    // Cargo marks its folder with this file.
+    let mut folders = own.ancestors().filter(|folder| folder.join("CACHEDIR.TAG").is_file());
+    folders.next().map(Path::to_path_buf).unwrap_or_default()
 }
 
 /// Asks again and again until the answer is true; false when the time is up. For what happens in

@@ -1,9 +1,12 @@
 //! `cargo xtask clients`: runs the test programs through each kind of client that this machine can
 //! have, and writes what came of it into `docs/clients.md`.
 
+mod earlier;
 mod machines;
+mod over_ssh;
 mod page;
 mod runs;
+mod runtimes;
 
 use anyhow::{Result, bail};
 
@@ -29,11 +32,31 @@ struct Kind {
 }
 
 /// All of them, in the order of the page. To add one is to add an entry.
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 11] = [
     Kind {
         name: "plain",
         how: "`outboard run` on this machine; compared with the software device in the program's process",
         run: runs::plain,
+    },
+    Kind {
+        name: "server over ssh",
+        how: "`--server ssh://gpu1`: Debian's sshd in namespaces of this machine, a server for each program",
+        run: over_ssh::run,
+    },
+    Kind {
+        name: "release N−1, server of this source",
+        how: "the last release of `api/releases.toml`, built from its commit; TCP, TLS and shared memory",
+        run: earlier::client,
+    },
+    Kind {
+        name: "client of this source, release N−1",
+        how: "the same with the server of that release",
+        run: earlier::server_side,
+    },
+    Kind {
+        name: "runtimes of CUDA 8.0, 9.0, 9.1, 10.0, 10.1",
+        how: "XGBoost of PyPI's wheels of 2018 to 2022, in which they are linked; compared with the software device in the program's process",
+        run: runtimes::run,
     },
     Kind {
         name: "aarch64 client, x86-64 server",
@@ -75,7 +98,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         step(kind.name);
         match (kind.run)(args.suite) {
             Ok(came) => {
-                let first = came.first.map_or_else(|| "no program".into(), |first| first.text());
+                let first =
+                    came.first.map_or_else(|| "no such program".into(), |first| first.text());
                 step(&format!("{}: {}; {first}", kind.name, came.what));
                 rows.push(Row { kind: kind.name, how: kind.how, came: came.what, first });
             }

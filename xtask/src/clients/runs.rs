@@ -26,7 +26,7 @@ pub(super) struct Came {
 }
 
 /// The program whose time counts: it launches a kernel, waits for it, and ends.
-const SMALL: &str = "vector_add_shared_13_0";
+pub(super) const SMALL: &str = "vector_add_shared_13_0";
 
 /// Programs that do not do the same on an emulated aarch64 client, and why.
 pub(super) const ARM_EXCEPTIONS: &[(&str, &str)] = &[];
@@ -137,7 +137,7 @@ fn arm_programs(whole: bool) -> Result<(PathBuf, Vec<Case>)> {
     Ok((dir, programs::for_platform(&platform, chosen)?))
 }
 
-fn server(dist: &Dist) -> Result<Server> {
+pub(super) fn server(dist: &Dist) -> Result<Server> {
     Server::local(dist, Some("cpu"))
 }
 
@@ -165,7 +165,7 @@ fn there(machine: &Machine, server: &Server, case: &Case, folder: &Path) -> Comm
 }
 
 /// The choice, or all, of this machine's programs.
-fn chosen(whole: bool) -> Result<Vec<Case>> {
+pub(super) fn chosen(whole: bool) -> Result<Vec<Case>> {
     let all = compared::own()?.into_values();
     Ok(all.filter(|case| whole || is_chosen(&case.program)).collect())
 }
@@ -176,7 +176,7 @@ fn is_chosen(program: &Path) -> bool {
 }
 
 /// The time to the first kernel of a program that both have.
-fn first(
+pub(super) fn first(
     name: &str,
     cases: &[Case],
     plain: impl Fn(&Case) -> Command,
@@ -265,7 +265,7 @@ pub(super) fn arm_server(_whole: bool) -> Result<Came> {
     Ok(Came { what: count(&outcome), first: Some(first?) })
 }
 
-fn count(outcome: &Outcome) -> String {
+pub(super) fn count(outcome: &Outcome) -> String {
     let all = outcome.same + outcome.different.len();
     format!("{} of {all} runs of test programs print the same", outcome.same)
 }

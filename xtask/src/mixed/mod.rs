@@ -6,6 +6,7 @@ mod pairs;
 mod ways;
 
 use anyhow::{Context, Result};
+use pairs::Ran;
 
 use crate::releases::Releases;
 use crate::stage::Dist;
@@ -25,15 +26,48 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let releases = Releases::read(&root())?;
-    let release = releases.last().context("api/releases.toml names no release")?;
-    let commit = args.with.as_deref().unwrap_or(&release.commit);
+    let commit = match &args.with {
+        Some(commit) => commit.clone(),
+        None => last()?,
+    };
     if !args.staged {
         crate::programs::ensure()?;
         Dist::build(crate::stage::Profile::Dev)?;
     }
     let new = Dist::laid_out()?;
-    let old = earlier::build(commit)?;
-    let runs = pairs::all(&old, &new, args.only.as_deref())?;
-    util::print(&format!("{runs} with {commit}\n"))
+    let old = earlier::build(&commit)?;
+    let Ran { programs, upgrades } = pairs::all(&old, &new, args.only.as_deref())?;
+    util::print(&format!(
+        "{programs} runs of test programs and {upgrades} upgrades went well with {commit}\n"
+    ))
+}
+
+/// The commit of the last release.
+fn last() -> Result<String> {
+    let releases = Releases::read(&root())?;
+    let release = releases.last().context("api/releases.toml names no release")?;
+    Ok(release.commit.clone())
+}
+
+/// Which of a client and a server is the last release, if the other one is of this source.
+#[derive(Clone, Copy)]
+pub(crate) enum Earlier {
+    Client,
+    Server,
+}
+
+impl Earlier {
+    /// Runs the test programs by all ways to the server; how often they did what they should.
+    pub(crate) fn run(self, new: &Dist) -> Result<usize> {
+        let only = match self {
+            Earlier::Client => pairs::OLD_CLIENT,
+            Earlier::Server => pairs::OLD_SERVER,
+        };
+        Ok(pairs::all(&release()?, new, Some(only))?.programs)
+    }
+}
+
+/// The last release, built.
+pub(crate) fn release() -> Result<Dist> {
+    earlier::build(&last()?)
 }

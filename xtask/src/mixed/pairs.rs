@@ -40,8 +40,19 @@ const PROGRAMS: [&str; 22] = [
     "virtual_memory",
 ];
 
-/// Runs everything, or what has a name that contains `only`; says how much went well.
-pub(super) fn all(old: &Dist, new: &Dist, only: Option<&str>) -> Result<String> {
+/// Which of the two is the earlier release, in the names of runs.
+pub(super) const OLD_CLIENT: &str = "old client, new server";
+pub(super) const OLD_SERVER: &str = "new client, old server";
+
+/// How much went well.
+pub(super) struct Ran {
+    /// Runs of test programs.
+    pub(super) programs: usize,
+    pub(super) upgrades: usize,
+}
+
+/// Runs everything, or what has a name that contains `only`.
+pub(super) fn all(old: &Dist, new: &Dist, only: Option<&str>) -> Result<Ran> {
     let folder = util::target_dir().join("mixed/run");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).context("cannot make the folder of the servers")?;
@@ -56,18 +67,16 @@ pub(super) fn all(old: &Dist, new: &Dist, only: Option<&str>) -> Result<String> 
     let outputs = compared::outputs(&cases, |case| {
         Some(alone.tell(compared::here(new, &alone.server, case)))
     })?;
-    let (mut runs, mut upgrades, mut failed) = (0, 0, Vec::new());
+    let (mut ran, mut failed) = (Ran { programs: 0, upgrades: 0 }, Vec::new());
     for way in WAYS {
-        for (who, client, server) in
-            [("old client, new server", old, new), ("new client, old server", new, old)]
-        {
+        for (who, client, server) in [(OLD_CLIENT, old, new), (OLD_SERVER, new, old)] {
             let name = format!("{who}, {}", way.name());
             if !wanted(&name) {
                 continue;
             }
             step(&name);
             match pair(way, (client, server), &cases, &outputs, &folder) {
-                Ok(same) => runs += same,
+                Ok(same) => ran.programs += same,
                 Err(error) => failed.push(format!("{name}: {error:#}")),
             }
         }
@@ -80,14 +89,14 @@ pub(super) fn all(old: &Dist, new: &Dist, only: Option<&str>) -> Result<String> 
         }
         step(name);
         match upgrade(&cases, from, to, &folder) {
-            Ok(()) => upgrades += 1,
+            Ok(()) => ran.upgrades += 1,
             Err(error) => failed.push(format!("{name}: {error:#}")),
         }
     }
     if !failed.is_empty() {
         bail!("{}", failed.join("\n"));
     }
-    Ok(format!("{runs} runs of test programs and {upgrades} upgrades went well"))
+    Ok(ran)
 }
 
 /// Runs programs by a client of one release and a server of another; how many did what they do
