@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use outboard_e2e::{Folder, Program, Server, command, dist, outboard};
+use outboard_test_support::skip;
 use outboard_wire::handshake::{HELLO_LIMIT, Hello, Preamble, Purpose, VERSION, file};
 
 const LIBRARY: &str = "libcuda.so.1";
@@ -333,6 +334,60 @@ fn a_server_that_stops_half_way_leaves_nothing() {
     assert!(said.contains(&format!("stopped while it sent {LIBRARY}")), "{said}");
     assert!(world.kept().is_empty(), "{:?}", world.kept());
     world.expect_used(&run(world.client(server.address())));
+}
+
+/// Has a command see a folder of caches with room for 64 KiB, and lists what is in it afterwards.
+const LITTLE_ROOM: &str = r#"
+mount -t tmpfs -o size=64k,mode=700 tmpfs "$1" || exit 99
+caches=$1
+shift
+"$@"
+status=$?
+find "$caches" -mindepth 1 -printf 'left:%P\n'
+exit $status
+"#;
+
+#[test]
+fn a_full_disk_leaves_nothing_half_written() {
+    let world = World::new();
+    let server = world.serve(&[]);
+    let caches = world.folder.path("caches");
+    fs::create_dir(&caches).expect("a folder can be made");
+    let client = world.client(server.address());
+    let mut small = Command::new("unshare");
+    small.args(["--user", "--map-root-user", "--mount", "sh", "-c", LITTLE_ROOM, "sh", &caches]);
+    small.arg(client.get_program()).args(client.get_args());
+    for (name, value) in client.get_envs() {
+        match value {
+            Some(value) => small.env(name, value),
+            None => small.env_remove(name),
+        };
+    }
+    let output = run(small);
+    if output.status.code() == Some(99) || text(&output).starts_with("unshare:") {
+        skip!("no file system can be mounted here: {}", text(&output));
+    }
+    let said = refused(&output, "OB0704");
+    assert!(said.contains(&format!("cannot keep {LIBRARY} of")), "{said}");
+    assert!(said.contains("make room in the folder for caches"), "{said}");
+    let left: Vec<&str> = said.split("left:").skip(1).map(str::trim).collect();
+    assert_eq!(left, ["outboard", "outboard/libraries"], "nothing but folders");
+    // With room it comes.
+    world.expect_used(&run(world.client(server.address())));
+}
+
+#[test]
+fn several_servers_must_hand_out_the_same() {
+    let (world, other) = (World::new(), World::new());
+    other.sign(&world.key, &[]);
+    let servers = [world.serve(&[]), other.serve(&[])];
+    let both = format!("{},{}", servers[0].address(), servers[1].address());
+    world.expect_used(&run(world.client(&both)));
+
+    fs::write(other.handed(LIBRARY), "y".repeat(100_000)).expect("it can be written");
+    other.sign(&world.key, &[]);
+    let said = refused(&run(world.client(&both)), "OB0709");
+    assert!(said.contains("hand out different client libraries"), "{said}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ use settings::{OLDEST, WHEN, WHENS};
 pub(crate) use sign::{Args, library};
 
 use crate::failure::Failure;
-use crate::probe;
+use crate::probe::{self, Offer};
 
 /// What every client library has.
 const DRIVER: &str = "libcuda.so.1";
@@ -45,34 +45,62 @@ pub(crate) fn of_servers(asked: bool, servers: &[Target]) -> Result<Option<PathB
     if set == "off" && !asked {
         return Ok(None);
     }
-    let [server] = servers else {
-        let sentence = "a program with several servers can have the library of none of them";
-        return Err(Failure::new(Code::NoLibrary, sentence, WITHOUT));
-    };
-    let offer = probe::probe(server)?;
-    if offer.software == OWN && !is_always {
+    let offers: Vec<Offer> = servers.iter().map(probe::probe).collect::<Result<_, _>>()?;
+    if !is_always && offers.iter().all(|offer| offer.software == OWN) {
         return Ok(None);
     }
-    let address = server.address.to_string();
-    if offer.protocol < fetch::SINCE {
-        let sentence = format!(
-            "the server at {address} is of release {}, which hands out no library",
-            offer.software
-        );
-        return Err(Failure::new(Code::NoLibrary, sentence, WITHOUT));
+    let mut all = servers.iter().zip(&offers).map(|(server, offer)| Library::of(server, offer));
+    let Some(first) = all.next().transpose()? else { return Ok(None) };
+    for other in all {
+        first.expect_same(&other?)?;
     }
-    let trusted = keys::trusted()?;
-    let (text, signatures) = (fetch::text(server, MANIFEST)?, fetch::text(server, SIGNATURES)?);
-    let signatures = String::from_utf8_lossy(&signatures);
-    let manifest = verify(&text, &signatures, &trusted).map_err(|error| {
-        Failure::new(
-            Code::LibraryNotTrusted,
-            format!("the client library that {address} hands out is not used: {error}"),
-            "install the server's release on this machine; if you know the key that has signed it, and trust whoever has it, `release-keys` in the configuration names it",
-        )
-    })?;
-    fits(&manifest, &address)?;
-    cache::folder_of(&manifest, &text, |file, to| fetch::file(server, file, to)).map(Some)
+    let fetch = |file: &_, to: &mut _| fetch::file(first.server, file, to);
+    cache::folder_of(&first.manifest, &first.text, fetch).map(Some)
+}
+
+/// What a server hands out, signed by a key that is trusted and fit for this machine.
+struct Library<'a> {
+    server: &'a Target,
+    text: Vec<u8>,
+    manifest: Manifest,
+}
+
+impl<'a> Library<'a> {
+    fn of(server: &'a Target, offer: &Offer) -> Result<Library<'a>, Failure> {
+        let address = server.address.to_string();
+        if offer.protocol < fetch::SINCE {
+            let sentence = format!(
+                "the server at {address} is of release {}, which hands out no library",
+                offer.software
+            );
+            return Err(Failure::new(Code::NoLibrary, sentence, WITHOUT));
+        }
+        let trusted = keys::trusted()?;
+        let (text, signatures) = (fetch::text(server, MANIFEST)?, fetch::text(server, SIGNATURES)?);
+        let signatures = String::from_utf8_lossy(&signatures);
+        let manifest = verify(&text, &signatures, &trusted).map_err(|error| {
+            Failure::new(
+                Code::LibraryNotTrusted,
+                format!("the client library that {address} hands out is not used: {error}"),
+                "install the server's release on this machine; if you know the key that has signed it, and trust whoever has it, `release-keys` in the configuration names it",
+            )
+        })?;
+        fits(&manifest, &address)?;
+        Ok(Library { server, text, manifest })
+    }
+
+    /// A program has one library for all its servers.
+    fn expect_same(&self, other: &Library<'_>) -> Result<(), Failure> {
+        if self.text == other.text {
+            return Ok(());
+        }
+        let sentence = format!(
+            "{} and {} hand out different client libraries, and a program can have only one",
+            self.server.address, other.server.address
+        );
+        let help = "have the servers be of one release, or leave out --library-from-server";
+        Err(Failure::new(Code::NoLibrary, sentence, help))
+    }
 }
 
 const WITHOUT: &str =
