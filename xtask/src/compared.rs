@@ -12,7 +12,7 @@ use crate::stage::Dist;
 use crate::util;
 
 /// Seconds that a program may take; an emulated one is some ten times as slow as others.
-pub(crate) const LIMIT: &str = "240";
+pub(crate) const LIMIT: &str = "600";
 
 /// What came of the programs.
 #[derive(Debug, Default)]

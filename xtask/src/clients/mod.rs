@@ -91,7 +91,6 @@ const KINDS: [Kind; 11] = [
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut rows = Vec::new();
     let mut failed = Vec::new();
     let is_wanted = |kind: &&Kind| args.only.as_ref().is_none_or(|only| kind.name.contains(only));
     for kind in KINDS.iter().filter(is_wanted) {
@@ -101,11 +100,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 let first =
                     came.first.map_or_else(|| "no such program".into(), |first| first.text());
                 step(&format!("{}: {}; {first}", kind.name, came.what));
-                rows.push(Row { kind: kind.name, how: kind.how, came: came.what, first });
+                let row = Row { kind: kind.name, how: kind.how, came: came.what, first };
+                // At once: a later kind may take long, or be given up.
+                page::write(&row, &KINDS.map(|kind| kind.name), runs::ARM_EXCEPTIONS)?;
             }
             Err(error) => failed.push(format!("{}: {error:#}", kind.name)),
         }
     }
-    page::write(&rows, &KINDS.map(|kind| kind.name), runs::ARM_EXCEPTIONS)?;
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
 }

@@ -19,13 +19,13 @@ pub(crate) struct Row {
 const BEGIN: &str = "<!-- What follows is written by `cargo xtask clients`. -->\n";
 const END: &str = "<!-- End of what is written. -->\n";
 
-/// Puts rows into the page's table, in the order of all kinds; a kind that was not run keeps the
-/// row that it has there.
-pub(crate) fn write(rows: &[Row], kinds: &[&str], exceptions: &[(&str, &str)]) -> Result<()> {
+/// Puts a row into the page's table, in the order of all kinds; the other kinds keep the rows that
+/// they have there.
+pub(crate) fn write(row: &Row, kinds: &[&str], exceptions: &[(&str, &str)]) -> Result<()> {
     let path = root().join("docs/clients.md");
     let page =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let new = replace(&page, |old| table(rows, kinds, old, exceptions))
+    let new = replace(&page, |old| table(row, kinds, old, exceptions))
         .with_context(|| format!("{} has no place for the table", path.display()))?;
     fs::write(&path, new).with_context(|| format!("cannot write {}", path.display()))?;
     step(&format!("{} is written", path.display()));
@@ -38,14 +38,15 @@ fn replace(page: &str, table: impl FnOnce(&str) -> String) -> Option<String> {
     Some(format!("{head}{BEGIN}\n{}\n{END}{tail}", table(old)))
 }
 
-fn table(rows: &[Row], kinds: &[&str], old: &str, exceptions: &[(&str, &str)]) -> String {
+fn table(row: &Row, kinds: &[&str], old: &str, exceptions: &[(&str, &str)]) -> String {
     let mut text = String::from(
         "| client | how it was run | what came of it | to the first kernel's end |\n\
          |---|---|---|---|\n",
     );
     for name in kinds {
         let begin = format!("| {name} |");
-        if let Some(Row { how, came, first, .. }) = rows.iter().find(|row| row.kind == *name) {
+        if row.kind == *name {
+            let Row { how, came, first, .. } = row;
             let _ = writeln!(text, "{begin} {how} | {came} | {first} |");
         } else if let Some(line) = old.lines().find(|line| line.starts_with(&begin)) {
             let _ = writeln!(text, "{line}");
@@ -68,7 +69,7 @@ mod tests {
     #[test]
     fn only_what_was_run_is_replaced() {
         let row = Row { kind: "a", how: "b", came: "c".into(), first: "d".into() };
-        let new = |old: &str| table(&[row], &["z", "a", "y"], old, &[("p", "q")]);
+        let new = |old: &str| table(&row, &["z", "a", "y"], old, &[("p", "q")]);
         let page = format!("before\n{BEGIN}| a | old |\n| z | kept |\n| x | gone |\n{END}behind\n");
         let new = replace(&page, new).unwrap();
         assert!(new.starts_with("before\n") && new.ends_with("behind\n"), "{new}");
