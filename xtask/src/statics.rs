@@ -22,7 +22,7 @@ const STATICS: &[(&str, &[&str])] = &[
     ("capture/mod.rs", &["MODE"]),
     // And what the environment says.
     ("collectives/group.rs", &["GROUP", "LIMIT"]),
-    ("context/stack.rs", &["STACK"]),
+    ("context/stack.rs", &["BELOW", "TOP"]),
     ("logs.rs", &["GIVEN", "REASON", "TELLING"]),
     ("recent.rs", &["KEPT"]),
     ("stream/default.rs", &["OF_THREAD"]),

@@ -1,7 +1,7 @@
 //! `outboard-sshd`: the tests' machine that ssh leads to, for other programs.
 //!
-//! It prints what a command's environment must have to reach `ssh://gpu1`, a line `NAME=VALUE` each,
-//! and then an empty line; the machine is there until standard input ends.
+//! It prints what a command's environment must have to reach `ssh://gpu1`, a line `NAME=VALUE`
+//! each, and then an empty line; the machine is there until standard input ends.
 
 // Whoever starts it reads what it prints.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
