@@ -54,8 +54,8 @@ const KINDS: [Kind; 11] = [
         run: earlier::server_side,
     },
     Kind {
-        name: "runtimes of CUDA 8.0, 9.0, 9.1, 10.0, 10.1",
-        how: "XGBoost of PyPI's wheels of 2018 to 2022, in which they are linked; compared with the software device in the program's process",
+        name: "runtimes of CUDA 8.0 and 9.1",
+        how: "XGBoost of PyPI's wheels of 2018, in which they are linked; compared with the software device in the program's process",
         run: runtimes::run,
     },
     Kind {

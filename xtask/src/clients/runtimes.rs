@@ -12,13 +12,7 @@ use crate::toolchain::{self, Toolchain};
 use crate::util::{self, step};
 
 /// Releases of CUDA, and wheels that have their runtimes, and kernels of their time, in them.
-const WHEELS: [(&str, &str); 5] = [
-    ("8.0", "xgboost==0.80"),
-    ("9.0", "xgboost==1.0.2"),
-    ("9.1", "xgboost==0.72.1"),
-    ("10.0", "xgboost==1.3.3"),
-    ("10.1", "xgboost==1.5.2"),
-];
+const WHEELS: [(&str, &str); 2] = [("8.0", "xgboost==0.80"), ("9.1", "xgboost==0.72.1")];
 
 /// The program that uses such a library.
 const PROGRAM: &str = "trees";
