@@ -45,16 +45,16 @@ def work(rank, ranks, port):
     exchanged = torch.empty_like(x[: 1000 // ranks * ranks])
     dist.all_to_all_single(exchanged, x[: 1000 // ranks * ranks].clone())
     passed = torch.empty_like(x)
-    work = [
+    transfers = [
         dist.P2POp(dist.isend, x, (rank + 1) % ranks),
         dist.P2POp(dist.irecv, passed, (rank - 1) % ranks),
     ]
-    for request in dist.batch_isend_irecv(work):
+    for request in dist.batch_isend_irecv(transfers):
         request.wait()
-    half = dist.new_group([0])
-    first = x.clone()
+    alone = dist.new_group([0])
+    kept = x.clone()
     if rank == 0:
-        dist.all_reduce(first, group=half)
+        dist.all_reduce(kept, group=alone)
     torch.cuda.synchronize()
     averaged = train(rank, lambda net: nn.parallel.DistributedDataParallel(net, device_ids=[rank]))
 
@@ -66,7 +66,7 @@ def work(rank, ranks, port):
 
     shards = train(rank, sharded)
     if rank == 0:
-        exact("collectives", total, *gathered, scattered, exchanged, passed, first)
+        exact("collectives", total, *gathered, scattered, exchanged, passed, kept)
         show("DistributedDataParallel", *averaged)
         show("FSDP", *shards)
     dist.barrier()
