@@ -5,13 +5,18 @@
 use core::cell::{Cell, RefCell};
 use core::mem::ManuallyDrop;
 
+use smallvec::SmallVec;
+
 use super::Context;
+
+/// Programs seldom have more of them below the top.
+const USUAL: usize = 6;
 
 thread_local! {
     static TOP: Cell<Option<&'static Context>> = const { Cell::new(None) };
-    /// It holds memory only while it is not empty, since nobody drops it.
-    static BELOW: RefCell<ManuallyDrop<Vec<&'static Context>>> =
-        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+    /// It holds memory only while there are more than usual, since nobody drops it.
+    static BELOW: RefCell<ManuallyDrop<SmallVec<[&'static Context; USUAL]>>> =
+        const { RefCell::new(ManuallyDrop::new(SmallVec::new_const())) };
 }
 
 /// The context on top of the calling thread's stack.
@@ -29,8 +34,8 @@ pub(crate) fn push(context: &'static Context) {
 pub(crate) fn pop() -> Option<&'static Context> {
     let next = BELOW.with_borrow_mut(|below| {
         let next = below.pop();
-        if below.is_empty() {
-            **below = Vec::new();
+        if below.spilled() && below.len() <= USUAL {
+            below.shrink_to_fit();
         }
         next
     });
