@@ -80,10 +80,13 @@ def main(dist, version, licences, output):
     for module in (path for path in libraries if modules in path.parents):
         wheel.add(str(module.relative_to(modules)), module.read_bytes())
     wheel.add(f"{info}/entry_points.txt", entry_points(licences / "python/pyproject.toml").encode())
-    wheel.add(f"{info}/METADATA", metadata(version, licences).encode())
+    texts = [licences / name for name in ("LICENSE-APACHE", "LICENSE-MIT")]
+    # Those of others' crates are there when a release is made.
+    texts += (dist / "share/doc/outboard").glob("THIRD-PARTY.txt")
+    wheel.add(f"{info}/METADATA", metadata(version, licences, texts).encode())
     wheel.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: outboard\nRoot-Is-Purelib: false\n{tags(tag)}".encode())
-    for licence in ("LICENSE-APACHE", "LICENSE-MIT"):
-        wheel.add(f"{info}/licenses/{licence}", (licences / licence).read_bytes())
+    for text in texts:
+        wheel.add(f"{info}/licenses/{text.name}", text.read_bytes())
     wheel.close(info)
     print(path)
 
@@ -103,15 +106,14 @@ def entry_points(project):
     return "\n".join(f"[{name}]\n" + "".join(f"{key} = {value.strip(chr(34))}\n" for key, value in group.items()) for name, group in groups)
 
 
-def metadata(version, folder):
+def metadata(version, folder, texts):
     head = [
         "Metadata-Version: 2.4",
         "Name: outboard",
         f"Version: {version}",
         "Summary: Use the GPUs of other machines, with unchanged CUDA programs",
         "License-Expression: Apache-2.0 OR MIT",
-        "License-File: LICENSE-APACHE",
-        "License-File: LICENSE-MIT",
+        *(f"License-File: {text.name}" for text in texts),
         "Requires-Python: >=3.8",
         "Classifier: Environment :: GPU :: NVIDIA CUDA",
         "Classifier: Operating System :: POSIX :: Linux",

@@ -16,8 +16,8 @@ use super::tools;
 use crate::stage::PACKAGES;
 use crate::util::{self, root};
 
-/// Writes it.
-pub(super) fn make(work: &Path, to: &Path, source: &Source) -> Result<()> {
+/// Writes and returns it.
+pub(super) fn make(work: &Path, to: &Path, source: &Source) -> Result<Value> {
     let copy = work.join("source");
     copy_commit(&copy)?;
     let mut cyclonedx = tools::CYCLONEDX.command()?;
@@ -35,7 +35,8 @@ pub(super) fn make(work: &Path, to: &Path, source: &Source) -> Result<()> {
     let one = merge(&bills.collect::<Result<Vec<Value>>>()?, source.version)?;
     let text = serde_json::to_string_pretty(&one).context("JSON can be written")? + "\n";
     fs::write(to.join(format!("outboard-{}.cdx.json", source.version)), text)
-        .context("cannot write the bill of materials")
+        .context("cannot write the bill of materials")?;
+    Ok(one)
 }
 
 /// Copies the files of the commit.

@@ -24,6 +24,7 @@ mod packages;
 mod prefix;
 mod source;
 mod sums;
+mod third_party;
 mod tools;
 
 use std::fs;
@@ -120,21 +121,22 @@ fn make(
     }
     let own = Target::named(OWN).context("nothing is built for this machine")?;
     let own = cross::lay_out(own, profile, work.join("own"))?.outboard();
+    let third_party = third_party::make(&bill::make(work, to, source)?, work)?;
     for target in targets {
         step(&format!("packing for {}", target.name));
         let (processor, c_library) = target.name.split_once('-').unwrap_or((target.name, ""));
         let dash = if c_library.is_empty() { "" } else { "-" };
         let name = format!("outboard-{}-{processor}-linux{dash}{c_library}", source.version);
-        let prefix = prefix::lay_out(target, profile, &own, work.join(&name))?;
+        let prefix = prefix::lay_out(target, profile, (&own, &third_party), work.join(&name))?;
         archive::pack(&prefix, &to.join(format!("{name}.tar.xz")), source)?;
         if target.parts == Parts::All {
             packages::make(&prefix, processor, work, to, source)?;
             let dist = cross::lay_out(target, profile, work.join(target.name))?;
+            prefix::place_licences(&dist.dir, &third_party)?;
             wheel::pack(&dist.dir, to)?;
         }
     }
     chart::make(work, to, source)?;
-    bill::make(work, to, source)?;
     fs::write(to.join(format!("outboard-{}.md", source.version)), &source.notes)
         .context("cannot write the notes")?;
     sums::write(to)?;

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::third_party;
 use crate::cross::{self, Parts, Target};
 use crate::stage::{self, Profile};
 use crate::util::{self, root};
@@ -14,12 +15,15 @@ use crate::util::{self, root};
 /// What is read beside the programs.
 const READ: [&str; 3] = ["LICENSE-APACHE", "LICENSE-MIT", "CHANGELOG.md"];
 
+/// Where they are below a prefix.
+const READ_IN: &str = "share/doc/outboard";
+
 /// Lays out what was built for a kind of machines. `outboard` runs on this machine and says what
 /// manuals and completions contain.
 pub(super) fn lay_out(
     target: &Target,
     profile: Profile,
-    outboard: &Path,
+    (outboard, third_party): (&Path, &Path),
     at: PathBuf,
 ) -> Result<PathBuf> {
     let dist = cross::lay_out(target, profile, at)?;
@@ -27,9 +31,15 @@ pub(super) fn lay_out(
         dist.manual(outboard)?;
     }
     for file in READ {
-        stage::place(&root().join(file), &dist.dir.join("share/doc/outboard").join(file))?;
+        stage::place(&root().join(file), &dist.dir.join(READ_IN).join(file))?;
     }
+    place_licences(&dist.dir, third_party)?;
     Ok(dist.dir)
+}
+
+/// Places the licences of others' crates below a prefix.
+pub(super) fn place_licences(prefix: &Path, third_party: &Path) -> Result<()> {
+    stage::place(third_party, &prefix.join(READ_IN).join(third_party::NAME))
 }
 
 /// A distribution's way of laying out files.
@@ -56,8 +66,12 @@ pub(super) fn for_distribution(prefix: &Path, distribution: Distribution, at: &P
         let licences = READ.iter().filter(|name| name.starts_with("LICENSE"));
         let texts = licences.map(|name| fs::read_to_string(root().join(name)));
         let texts = texts.collect::<std::io::Result<Vec<_>>>().context("the licences are there")?;
-        let head = "Outboard is under one of these two licences, at your option.\n\n";
-        fs::write(at.join("share/doc/outboard/copyright"), head.to_owned() + &texts.join("\n\n"))
+        let head = format!(
+            "Outboard is under one of these two licences, at your option. {} has those of the \
+             crates\nthat it is built from.\n\n",
+            third_party::NAME
+        );
+        fs::write(at.join(READ_IN).join("copyright"), head + &texts.join("\n\n"))
             .context("cannot write the licences")?;
     }
     Ok(())
