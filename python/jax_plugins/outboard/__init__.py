@@ -3,6 +3,8 @@
 JAX initialises every module under `jax_plugins` before it looks for devices. `outboard run` puts this one into Python's path.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import mmap
 import os
