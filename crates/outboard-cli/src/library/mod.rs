@@ -21,6 +21,7 @@ pub(crate) use cache::is_kept;
 use settings::{OLDEST, WHEN, WHENS};
 pub(crate) use sign::{Args, library};
 
+use crate::at_once::at_once;
 use crate::failure::Failure;
 use crate::probe::{self, Offer};
 
@@ -45,7 +46,8 @@ pub(crate) fn of_servers(asked: bool, servers: &[Target]) -> Result<Option<PathB
     if set == "off" && !asked {
         return Ok(None);
     }
-    let offers: Vec<Offer> = servers.iter().map(probe::probe).collect::<Result<_, _>>()?;
+    let offers: Vec<Offer> =
+        at_once(servers, probe::probe).into_iter().collect::<Result<_, _>>()?;
     if !is_always && offers.iter().all(|offer| offer.software == OWN) {
         return Ok(None);
     }
