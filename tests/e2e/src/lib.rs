@@ -42,7 +42,7 @@ pub use program::{Case, Outcome, Program, Running, suite};
 pub use raw_client::RawClient;
 pub use recording::Recording;
 pub use replay::Replay;
-pub use server::{Server, is_alive, processes_below};
+pub use server::{Server, is_alive, list, processes_below};
 pub use terminal::Terminal;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! Servers for tests, each on a port of its own.
 
-use crate::{Driver, PATIENCE, dist, within};
+use crate::{Driver, PATIENCE, dist, outboard, within};
+use std::borrow::Borrow;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -199,6 +200,17 @@ impl Server {
         self.child.id()
     }
 
+    /// How many devices it offers.
+    ///
+    /// # Panics
+    /// If it does not list them.
+    pub fn devices(&self) -> usize {
+        let said = outboard(&["devices", "--json", "--server", self.address()]);
+        let listing: serde_json::Value =
+            serde_json::from_slice(&said.stdout).expect("devices are listed as JSON");
+        listing["devices"].as_array().map_or(0, Vec::len)
+    }
+
     /// The processes that serve clients now.
     pub fn workers(&self) -> Vec<u32> {
         processes_below(self.id())
@@ -277,6 +289,11 @@ fn listening_at(line: &str) -> Option<String> {
     let fields = entry.get("fields")?;
     (fields.get("message")? == "serving")
         .then(|| fields.get("address")?.as_str().map(str::to_owned))?
+}
+
+/// The list of servers that `--server` takes.
+pub fn list<S: Borrow<Server>>(servers: &[S]) -> String {
+    servers.iter().map(|server| server.borrow().address()).collect::<Vec<_>>().join(",")
 }
 
 /// The living children of a process.

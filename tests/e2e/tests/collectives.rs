@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use outboard_e2e::{Folder, Outcome, Program, Running, Server, dist, programs};
+use outboard_e2e::{Folder, Outcome, Program, Running, Server, dist, list, programs};
 use serde_json::Value;
 
 /// A server with so many devices that makes collectives.
@@ -18,10 +18,6 @@ fn server_with(devices: usize, flags: &[&str], env: &[(&str, &str)]) -> Server {
 
 fn server(devices: usize) -> Server {
     server_with(devices, &[], &[])
-}
-
-fn list(servers: &[&Server]) -> String {
-    servers.iter().map(|server| server.address()).collect::<Vec<_>>().join(",")
 }
 
 fn program(how: &str) -> Program {

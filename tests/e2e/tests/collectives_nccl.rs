@@ -1,9 +1,8 @@
 //! Collectives of NVIDIA's NCCL, on GPUs. `OUTBOARD_TEST_NCCL` names the library, a
 //! `libnccl.so.2`; without it, and on the software device, these tests are skipped.
 
-use outboard_e2e::{Driver, Folder, Program, Server, outboard};
+use outboard_e2e::{Driver, Folder, Program, Server, list};
 use outboard_test_support::skip;
-use serde_json::Value;
 
 /// Multicast over NVLink needs a machine of one's own.
 const NO_MULTICAST: (&str, &str) = ("NCCL_NVLS_ENABLE", "0");
@@ -13,21 +12,11 @@ fn nccl() -> Option<String> {
     (Driver::chosen() == Driver::Nvidia).then_some(library)
 }
 
-fn devices(server: &Server) -> usize {
-    let output = outboard(&["devices", "--json", "--server", server.address()]);
-    let said: Value = serde_json::from_slice(&output.stdout).expect("devices are listed as JSON");
-    said["devices"].as_array().map_or(0, Vec::len)
-}
-
 /// A server with some of the GPUs, by number.
 fn server(library: &str, gpus: &str, env: &[(&str, &str)]) -> Server {
     let own = [NO_MULTICAST, ("CUDA_VISIBLE_DEVICES", gpus)];
     let flags = ["--driver", Driver::Nvidia.name(), "--nccl", library];
     Server::start_with(&flags, &[&own[..], env].concat())
-}
-
-fn list(servers: &[&Server]) -> String {
-    servers.iter().map(|server| server.address()).collect::<Vec<_>>().join(",")
 }
 
 /// Each program of the collectives, by one process with all devices and by a process for each.
@@ -67,7 +56,7 @@ fn one_gpu_is_two_ranks_of_servers_that_call_themselves_two_machines() {
 fn two_gpus_are_two_ranks() {
     let Some(library) = nccl() else { skip!("OUTBOARD_TEST_NCCL names no NCCL") };
     let both = server(&library, "0,1", &[]);
-    if devices(&both) < 2 {
+    if both.devices() < 2 {
         skip!("this machine has one GPU");
     }
     run_on_two_servers(&server(&library, "0", &[]), &server(&library, "1", &[]));

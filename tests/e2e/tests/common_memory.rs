@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server};
+use outboard_e2e::{Driver, Program, Server, list};
 use outboard_test_support::skip;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -23,10 +23,6 @@ fn server_with(devices: &str, arguments: &[&str]) -> Server {
 
 fn server() -> Server {
     server_with("1", &[])
-}
-
-fn list(servers: &[Server]) -> String {
-    servers.iter().map(Server::address).collect::<Vec<_>>().join(",")
 }
 
 /// All parts of the program, of which each checks its own results.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Program, Server, outboard, within};
+use outboard_e2e::{Driver, Folder, Program, Server, list, outboard, within};
 use outboard_test_support::skip;
 use serde_json::Value;
 
@@ -10,10 +10,6 @@ use serde_json::Value;
 fn server(devices: &str) -> Server {
     let env = [("OUTBOARD_CPU_DEVICES", devices), ("OUTBOARD_CPU_MEMORY", "256M")];
     Server::start_with(&["--driver", Driver::chosen().name()], &env)
-}
-
-fn list(servers: &[&Server]) -> String {
-    servers.iter().map(|server| server.address()).collect::<Vec<_>>().join(",")
 }
 
 fn works_over(transport: &str, count: usize, devices: &str) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use outboard_e2e::{Driver, Program, Server, outboard};
+use outboard_e2e::{Driver, Program, Server};
 use outboard_test_support::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -125,7 +125,7 @@ impl Servers {
         let started: Vec<Server> = to_start.iter().map(server).collect();
         let each = match driver {
             Driver::Cpu => layout.servers[0],
-            Driver::Nvidia => devices(&started[0]),
+            Driver::Nvidia => started[0].devices(),
         };
         Servers { started, with_local: layout.with_local, each }
     }
@@ -142,12 +142,6 @@ impl Servers {
     fn devices(&self) -> usize {
         self.each * self.count()
     }
-}
-
-fn devices(server: &Server) -> usize {
-    let said = outboard(&["devices", "--json", "--server", server.address()]);
-    let listing: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
-    listing["devices"].as_array().map_or(0, Vec::len)
 }
 
 /// All that runs share: servers, each layout's once, and what was said on one server.
