@@ -16,9 +16,8 @@ pub(super) fn server_side(_whole: bool) -> Result<Came> {
 }
 
 fn run(earlier: Earlier) -> Result<Came> {
-    let new = Dist::laid_out()?;
-    let same = earlier.run(&new)?;
-    let old = mixed::release()?;
+    let (old, new) = (mixed::release()?, Dist::laid_out()?);
+    let same = earlier.run(&old, &new)?;
     let (client, serving) = match earlier {
         Earlier::Client => (&old, &new),
         Earlier::Server => (&new, &old),

@@ -58,12 +58,12 @@ pub(crate) enum Earlier {
 
 impl Earlier {
     /// Runs the test programs by all ways to the server; how often they did what they should.
-    pub(crate) fn run(self, new: &Dist) -> Result<usize> {
+    pub(crate) fn run(self, old: &Dist, new: &Dist) -> Result<usize> {
         let only = match self {
             Earlier::Client => pairs::OLD_CLIENT,
             Earlier::Server => pairs::OLD_SERVER,
         };
-        Ok(pairs::all(&release()?, new, Some(only))?.programs)
+        Ok(pairs::all(old, new, Some(only))?.programs)
     }
 }
 

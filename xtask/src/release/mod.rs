@@ -131,9 +131,7 @@ fn make(
         archive::pack(&prefix, &to.join(format!("{name}.tar.xz")), source)?;
         if target.parts == Parts::All {
             packages::make(&prefix, processor, work, to, source)?;
-            let dist = cross::lay_out(target, profile, work.join(target.name))?;
-            prefix::place_licences(&dist.dir, &third_party)?;
-            wheel::pack(&dist.dir, to)?;
+            wheel::pack(&prefix, to)?;
         }
     }
     chart::make(work, to, source)?;

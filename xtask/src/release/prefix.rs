@@ -33,13 +33,8 @@ pub(super) fn lay_out(
     for file in READ {
         stage::place(&root().join(file), &dist.dir.join(READ_IN).join(file))?;
     }
-    place_licences(&dist.dir, third_party)?;
+    stage::place(third_party, &dist.dir.join(READ_IN).join(third_party::NAME))?;
     Ok(dist.dir)
-}
-
-/// Places the licences of others' crates below a prefix.
-pub(super) fn place_licences(prefix: &Path, third_party: &Path) -> Result<()> {
-    stage::place(third_party, &prefix.join(READ_IN).join(third_party::NAME))
 }
 
 /// A distribution's way of laying out files.
