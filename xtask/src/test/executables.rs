@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
@@ -68,17 +68,17 @@ pub(super) fn run(wanted: fn(&Path) -> bool, env: &[(&str, &str)]) -> Result<Rea
     let (alone, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(Program::is_alone);
     let found = Mutex::new(Reader::default());
     let one = |program: &Program| {
-        let (said, ended_well) = run_one(program, env)?;
+        let (said, status) = run_one(program, env)?;
         let mut reader = Reader::default();
         said.lines().for_each(|line| reader.read(line));
         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
         // At once, so that lines of several programs do not mix.
         eprint!("{said}");
-        let is_told = !reader.count.failed.is_empty();
-        found.add(reader);
-        if !ended_well && !is_told {
-            bail!("{} failed, and not in a test", program.executable.display());
+        if !status.success() && reader.count.failed.is_empty() {
+            let last = last_lines(&said);
+            reader.count.failed.push(format!("{}, in no test: {status}{last}", program.name));
         }
+        found.add(reader);
         Ok(())
     };
     let together = util::for_each(&others, util::processors(), one);
@@ -120,9 +120,17 @@ fn program(line: &str) -> Option<Program> {
     Some(Program { source, name: target.name, executable, folder })
 }
 
-/// Runs a program: what it said, below a heading like cargo's, and whether it has ended well. It
-/// writes into a file: what a failed test leaves running would keep a pipe open.
-fn run_one(program: &Program, env: &[(&str, &str)]) -> Result<(String, bool)> {
+/// The end of what a program said, a line each, for a report far below it.
+fn last_lines(said: &str) -> String {
+    const LINES: usize = 12;
+    let lines: Vec<_> = said.lines().collect();
+    let last = &lines[lines.len().saturating_sub(LINES)..];
+    last.iter().map(|line| format!("\n    {line}")).collect()
+}
+
+/// Runs a program: what it said, below a heading like cargo's, and how it has ended. It writes into
+/// a file: what a failed test leaves running would keep a pipe open.
+fn run_one(program: &Program, env: &[(&str, &str)]) -> Result<(String, ExitStatus)> {
     let unit = if program.source.starts_with("src/") { "unittests " } else { "" };
     let heading =
         format!("     Running {unit}{} ({})\n", program.source, program.executable.display());
@@ -138,7 +146,7 @@ fn run_one(program: &Program, env: &[(&str, &str)]) -> Result<(String, bool)> {
     let said = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     let said = heading + &String::from_utf8_lossy(&said) + &hung.unwrap_or_default();
-    Ok((said, status.success()))
+    Ok((said, status))
 }
 
 #[cfg(test)]
