@@ -1,5 +1,6 @@
 """Tests of the Python modules, with the installation that `cargo xtask stage` has laid out and the software device."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,8 @@ import pytest
 pytest_plugins = ["pytester"]
 
 DIST = Path(os.environ.get("OUTBOARD_TEST_DIST") or Path(__file__).resolve().parents[2] / "target/dist")
+# The program that plays a machine with sshd, `outboard-sshd` of the end-to-end tests.
+SSHD = os.environ.get("OUTBOARD_TEST_SSHD")
 
 
 # What a program does that knows nothing of Outboard: memory of the device, there and back.
@@ -47,26 +50,81 @@ def environment(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", f"{DIST / 'bin'}:{os.environ['PATH']}")
 
 
-def serve(folder, *flags):
-    """A server on the software device, and where it listens."""
-    command = [DIST / "bin/outboard", "serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--warm", "0", "--drain", "0", "--records", "none"]
+def start(command, folder, says):
+    """A command of Outboard's that stays, and what it says of itself once it is ready, by the pattern."""
     environment = {**os.environ, "OUTBOARD_CONFIG": "none", "XDG_CACHE_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
-    child = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True, env=environment)
+    child = subprocess.Popen([DIST / "bin/outboard", *command], stderr=subprocess.PIPE, text=True, env=environment)
     said = ""
     for line in child.stderr:
         said += line
-        found = re.search(r"serving address=(\S+)", re.sub(r"\x1b\[[0-9;]*m", "", line))
+        found = re.search(says, re.sub(r"\x1b\[[0-9;]*m", "", line))
         if found:
-            return child, found.group(1)
-    raise AssertionError(f"the server did not come up: {said}")
+            return child, found
+    raise AssertionError(f"it did not come up: {said}")
+
+
+def serve(folder, *flags):
+    """A server on the software device, and where it listens."""
+    command = ["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--warm", "0", "--drain", "0", "--records", "none"]
+    child, found = start([*command, *flags], folder, r"serving address=(\S+)")
+    return child, found.group(1)
+
+
+def end(child):
+    child.terminate()
+    child.communicate()
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     child, address = serve(tmp_path_factory.mktemp("server"))
     yield address
-    child.terminate()
-    child.communicate()
+    end(child)
+
+
+@pytest.fixture
+def pool(monkeypatch, tmp_path):
+    """A pool of one server, which the environment names to a person."""
+    state = tmp_path / "broker"
+    broker, found = start(["broker", "--listen", "127.0.0.1:0", "--state", str(state)], tmp_path, r"address=(\S+) .*fingerprint=(\S+)")
+    address, fingerprint = found.groups()
+    started = [broker]
+
+    def token(role):
+        made = subprocess.run([DIST / "bin/outboard", "token", "create", "--json", "--broker", "--state", str(state), "--role", role, "--owner", "somebody"], capture_output=True, check=True)
+        file = tmp_path / f"{role}.token"
+        file.write_text(json.loads(made.stdout)["token"])
+        file.chmod(0o600)
+        return str(file)
+
+    try:
+        of_pool = ["--pool", f"https://{address}", "--pool-fingerprint", fingerprint, "--pool-token-file", token("server")]
+        server, _ = serve(tmp_path, *of_pool, "--pool-name", "gpu1", "--tls", "on", "--socket", "none")
+        started.insert(0, server)
+        monkeypatch.setenv("OUTBOARD_POOL", f"https://{address}")
+        monkeypatch.setenv("OUTBOARD_POOL_FINGERPRINT", fingerprint)
+        monkeypatch.setenv("OUTBOARD_POOL_TOKEN_FILE", token("client"))
+        yield
+    finally:
+        for child in started:
+            end(child)
+
+
+@pytest.fixture
+def ssh(monkeypatch):
+    """A machine that `ssh://gpu1` leads to."""
+    if not SSHD:
+        pytest.skip("OUTBOARD_TEST_SSHD names no machine of ssh's")
+    machine = subprocess.Popen([SSHD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    for line in machine.stdout:
+        name, separator, value = line.rstrip("\n").partition("=")
+        if not separator:
+            break
+        monkeypatch.setenv(name, value)
+    else:
+        raise AssertionError("the machine did not come up")
+    yield "ssh://gpu1"
+    machine.communicate()
 
 
 @pytest.fixture

@@ -147,6 +147,32 @@ def test_a_kernel_with_a_server_of_its_own_ends_with_jupyter(monkeypatch):
     until(lambda: not any(os.path.exists(f"/proc/{process}") for process in processes), f"{processes} go on without Jupyter")
 
 
+def test_a_kernel_has_a_lease_as_long_as_it_lives(kernel, pool):
+    leases = lambda: json.loads(subprocess.run([OUTBOARD, "pool", "leases", "--json"], capture_output=True, check=True).stdout)
+    until(lambda: json.loads(subprocess.run([OUTBOARD, "pool", "devices", "--json"], capture_output=True, check=True).stdout), "the server has not come")
+    install("--gpus", "1")
+    manager, client = kernel("outboard")
+    assert cell(client, COPY).startswith("Outboard CPU")
+    (lease,) = leases()
+    manager.restart_kernel()
+    client.wait_for_ready(timeout=PATIENCE)
+    assert cell(client, COPY).startswith("Outboard CPU")
+    until(lambda: len(leases()) == 1 and leases() != [lease], "the lease of before stays")
+    client.shutdown()
+    until(lambda: not leases(), "the lease has not ended")
+
+
+def test_a_kernel_s_server_behind_ssh_ends_with_it(kernel, ssh):
+    install("--server", ssh)
+    manager, client = kernel("outboard")
+    assert cell(client, COPY).startswith("Outboard CPU")
+    own = cell(client, "import os; print(os.getppid())").strip()
+    assert os.path.exists(f"/proc/{own}")
+    client.shutdown()
+    until(lambda: not manager.is_alive(), "the kernel has not ended")
+    until(lambda: not os.path.exists(f"/proc/{own}"), "`outboard run` has not ended")
+
+
 def test_kernels_are_listed_and_removed(server, tmp_path):
     install("--server", server)
     install("--name", "far", "--display-name", "Far", "--prefix", str(tmp_path / "prefix"), "--local-cpu")

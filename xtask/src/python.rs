@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::ssh;
 use crate::stage::{self, Dist};
 use crate::test::{Count, padded};
 use crate::util::{self, root, step};
@@ -42,6 +43,7 @@ pub(crate) fn tests() -> Result<Count> {
         .arg(root().join("python/tests"));
     pytest
         .env("OUTBOARD_TEST_DIST", &dist.dir)
+        .envs(ssh::machine().map(|program| ("OUTBOARD_TEST_SSHD", program)))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env_remove("PYTHONPATH");
     Count::of(&mut pytest, counted)

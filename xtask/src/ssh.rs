@@ -5,6 +5,7 @@ use crate::debian;
 use crate::test::Count;
 use crate::util::{self, step, target_dir};
 use anyhow::Result;
+use std::path::PathBuf;
 
 /// The server, and the library of its that few other programs need.
 const PACKAGES: [&str; 2] = ["openssh-server", "libwrap0"];
@@ -23,6 +24,12 @@ pub(crate) fn ensure() -> Result<()> {
         })?;
         debian::unpack(&packages, new)
     })
+}
+
+/// The program that plays a machine with this server, if both are there.
+pub(crate) fn machine() -> Option<PathBuf> {
+    let program = target_dir().join("debug/outboard-sshd");
+    (target_dir().join("ssh").exists() && program.exists()).then_some(program)
 }
 
 /// A step of `cargo xtask test`. Without it, the tests that need it say that they are skipped.
