@@ -137,6 +137,7 @@ pub fn client_config(
     };
     // Each connection is authenticated for itself.
     config.resumption = rustls::client::Resumption::disabled();
+    config.enable_secret_extraction = true;
     Ok(Arc::new(config))
 }
 
@@ -160,6 +161,7 @@ pub fn server_config(
     // The server sends nothing after the handshake that resumes a session later: every client
     // authenticates anew.
     config.send_tls13_tickets = 0;
+    config.enable_secret_extraction = true;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     Ok(config)
 }

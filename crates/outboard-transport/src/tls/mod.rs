@@ -1,12 +1,15 @@
-//! TLS 1.3 over another stream, by rustls, which makes all records.
+//! TLS 1.3 over another stream: rustls shakes hands and makes the keys, and the records are made
+//! here, since rustls copies each byte twice more and has one lock for both directions.
 //!
 //! [`connect`] and [`accept`] shake hands and make a [`Stream`] of what they are given. The
 //! [`Anchor`] says which server a client trusts.
 
 mod config;
+mod handshake;
+mod incoming;
+mod keys;
+mod outgoing;
 mod pem;
-mod record;
-mod sealed;
 mod stream;
 
 use std::borrow::Cow;
@@ -30,7 +33,8 @@ pub use stream::{TlsStream, in_the_clear};
 pub const SESSION: &str = "outboard";
 
 use crate::stream::Stream;
-use record::Side;
+use handshake::Side;
+use keys::failure;
 
 /// The first byte that a TLS client sends: the type of a record with a handshake message.
 pub const FIRST_BYTE: u8 = 0x16;
@@ -65,7 +69,7 @@ pub fn connect_and_say<'a>(
     let name = ServerName::try_from(host.to_owned()).map_err(|_| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("`{host}` is no name of a server"))
     })?;
-    let connection = UnbufferedClientConnection::new(config, name).map_err(record::failure)?;
+    let connection = UnbufferedClientConnection::new(config, name).map_err(failure)?;
     TlsStream::shake_hands(below, Side::Client(connection), first, deadline)
 }
 
@@ -78,7 +82,7 @@ pub fn accept(
     config: Arc<ServerConfig>,
     deadline: Instant,
 ) -> io::Result<Arc<TlsStream>> {
-    let connection = UnbufferedServerConnection::new(config).map_err(record::failure)?;
+    let connection = UnbufferedServerConnection::new(config).map_err(failure)?;
     TlsStream::shake_hands(below, Side::Server(connection), |_| Cow::Borrowed(&[]), deadline)
 }
 

@@ -1,8 +1,7 @@
 //! A stream over an encrypted one.
 //!
-//! One thread may read while another writes. rustls has one object for both directions, so that
-//! encrypting and decrypting take turns; receiving and sending do not. A writing thread locks
-//! `sealed` first, then `records`; no thread blocks while it holds either lock.
+//! One thread may read while another writes: each direction has its own key and its own lock, and
+//! no thread blocks while it holds one. A thread that needs a next key locks `secrets` last.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,8 +14,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::config::Fingerprint;
-use super::record::{Records, Side, Step};
-use super::sealed::Sealed;
+use super::handshake::{Handshake, Side, Step};
+use super::incoming::{Incoming, Told};
+use super::keys::Secrets;
+use super::outgoing::Outgoing;
 use crate::descriptor::wait_for;
 use crate::stream::{Capabilities, Interest, Readiness, Stream};
 use crate::waker::Waker;
@@ -24,8 +25,11 @@ use crate::waker::Waker;
 /// TLS over another stream.
 pub struct TlsStream {
     pub(super) below: Arc<dyn Stream>,
-    records: Mutex<Records>,
-    sealed: Mutex<Sealed>,
+    incoming: Mutex<Incoming>,
+    pub(super) outgoing: Mutex<Outgoing>,
+    secrets: Mutex<Secrets>,
+    /// The peer wants this side to have another key.
+    wants_next_key: AtomicBool,
     /// Threads that wait for something to read.
     waiting: AtomicU32,
     /// An event that is readable while received bytes wait in this process rather than in the
@@ -70,10 +74,10 @@ fn wait_below(below: &dyn Stream, interest: Interest, deadline: Instant) -> io::
 }
 
 /// Writes all of it, at most until the deadline.
-fn write_below(below: &dyn Stream, sealed: &mut Sealed, deadline: Instant) -> io::Result<()> {
-    while !sealed.is_empty() {
-        match below.write(&[IoSlice::new(sealed.rest())]) {
-            Ok(count) => drop(sealed.advance(count)),
+fn write_below(below: &dyn Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match below.write(&[IoSlice::new(bytes)]) {
+            Ok(count) => bytes = &bytes[count..],
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 wait_below(below, Interest::WRITE, deadline)?
             }
@@ -90,17 +94,16 @@ impl TlsStream {
         first: impl FnOnce(Option<Fingerprint>) -> Cow<'a, [u8]>,
         deadline: Instant,
     ) -> io::Result<Arc<TlsStream>> {
-        let (mut records, mut sealed) = (Records::new(side), Sealed::default());
+        let mut handshake = Handshake::new(side);
         loop {
-            let step = match records.shake_hands() {
+            let step = match handshake.step() {
                 Ok(step) => step,
-                Err(_) if let Some(said) = records.in_the_clear() => {
+                Err(_) if let Some(said) = handshake.in_the_clear() => {
                     return Err(InTheClear::error(said));
                 }
                 Err(error) => {
                     // The peer is told why, if it can be.
-                    records.take_alert(&mut sealed);
-                    let _ = write_below(&*below, &mut sealed, deadline);
+                    let _ = write_below(&*below, &handshake.take_alert(), deadline);
                     return Err(error);
                 }
             };
@@ -108,9 +111,8 @@ impl TlsStream {
                 Step::Done => {}
                 Step::Open => break,
                 Step::Blocked => {
-                    records.take_control(&mut sealed);
-                    write_below(&*below, &mut sealed, deadline)?;
-                    match records.receive(|room| below.read(room)) {
+                    write_below(&*below, &handshake.take_to_send(), deadline)?;
+                    match handshake.receive(|room| below.read(room)) {
                         Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                         Ok(_) => {}
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -121,24 +123,37 @@ impl TlsStream {
                 }
             }
         }
-        let first = first(records.certificate_of_peer());
-        let mut rest = &*first;
-        loop {
-            let count = records.seal(&[IoSlice::new(rest)], 0, &mut sealed)?;
-            write_below(&*below, &mut sealed, deadline)?;
-            rest = &rest[count..];
-            if rest.is_empty() {
-                break;
-            }
-        }
-        Ok(Arc::new(TlsStream {
+        let first = first(handshake.certificate_of_peer());
+        let mut to_send = handshake.take_to_send();
+        let (incoming, outgoing, secrets) = handshake.finish()?;
+        let stream = TlsStream {
             below,
-            records: Mutex::new(records),
-            sealed: Mutex::new(sealed),
+            incoming: Mutex::new(incoming),
+            outgoing: Mutex::new(outgoing),
+            secrets: Mutex::new(secrets),
+            wants_next_key: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             rings: AtomicBool::new(false),
-        }))
+        };
+        // The last message of the handshake and the first bytes are one packet.
+        to_send.extend(stream.sealed(&first)?);
+        write_below(&*stream.below, &to_send, deadline)?;
+        Ok(Arc::new(stream))
+    }
+
+    /// The records of some bytes, while nothing else is to be written.
+    fn sealed(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let mut outgoing = lock(&self.outgoing);
+        let (mut sealed, mut at) = (Vec::new(), 0);
+        while at < bytes.len() {
+            at +=
+                outgoing.seal(&[IoSlice::new(bytes)], at, || lock(&self.secrets).next_to_send())?;
+            sealed.extend_from_slice(outgoing.rest());
+            let count = outgoing.rest().len();
+            outgoing.advance(count);
+        }
+        Ok(sealed)
     }
 
     /// Waits until the peer ends the encrypted stream, and returns the stream below; nothing beyond
@@ -160,7 +175,7 @@ impl TlsStream {
                 Err(error) => return Err(error),
             }
         }
-        if lock(&self.records).is_drained() {
+        if lock(&self.incoming).is_drained() {
             Ok(Arc::clone(&self.below))
         } else {
             Err(not_expected())
@@ -169,18 +184,17 @@ impl TlsStream {
 
     /// Sends the alert that ends the stream, unless a thread is writing; the peer does not need it.
     pub(super) fn say_goodbye(&self) {
-        if let (Ok(mut sealed), Ok(mut records)) = (self.sealed.try_lock(), self.records.try_lock())
-            && sealed.is_empty()
+        if let Ok(mut outgoing) = self.outgoing.try_lock()
+            && outgoing.is_empty()
+            && outgoing.seal_the_end().is_ok()
         {
-            records.seal_the_end(&mut sealed);
-            drop(records);
-            let _ = self.flush(&mut sealed);
+            let _ = self.flush(&mut outgoing);
         }
     }
 
     /// Keeps the event readable while received bytes wait in this process.
-    fn ring(&self, records: &Records) {
-        if records.is_readable() {
+    fn ring(&self, incoming: &Incoming) {
+        if incoming.is_readable() {
             if self.waiting.load(Ordering::SeqCst) > 0 && !self.rings.swap(true, Ordering::SeqCst) {
                 // Its counter cannot overflow by ones.
                 let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
@@ -190,13 +204,23 @@ impl TlsStream {
         }
     }
 
+    /// Fills the buffer with bytes received so far; returns how many.
+    fn take(&self, incoming: &mut Incoming, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while let Told::NextKey { wants_one } = incoming.take(buffer, &mut filled)? {
+            incoming.change_key(lock(&self.secrets).next_to_receive()?);
+            self.wants_next_key.fetch_or(wants_one, Ordering::Relaxed);
+        }
+        Ok(filled)
+    }
+
     /// Writes encrypted bytes as far as they fit; returns the plaintext of the records that are
     /// complete.
-    fn flush(&self, sealed: &mut Sealed) -> io::Result<usize> {
+    fn flush(&self, outgoing: &mut Outgoing) -> io::Result<usize> {
         let mut plain = 0;
-        while !sealed.is_empty() {
-            match self.below.write(&[IoSlice::new(sealed.rest())]) {
-                Ok(count) => plain += sealed.advance(count),
+        while !outgoing.is_empty() {
+            match self.below.write(&[IoSlice::new(outgoing.rest())]) {
+                Ok(count) => plain += outgoing.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
@@ -210,22 +234,22 @@ impl Stream for TlsStream {
         if buffer.is_empty() {
             return Ok(0);
         }
-        let mut records = lock(&self.records);
+        let mut incoming = lock(&self.incoming);
         let result = loop {
-            match records.take(buffer) {
-                Ok(0) if records.is_over() => break Ok(0),
+            match self.take(&mut incoming, buffer) {
+                Ok(0) if incoming.is_over() => break Ok(0),
                 Ok(0) => {}
                 taken => break taken,
             }
-            match records.receive(|room| self.below.read(room)) {
+            match incoming.receive(|room| self.below.read(room)) {
                 // A killed peer sends no closing alert, and one whose network fails cannot. Callers
                 // have frames with lengths, so that both may count as the end of the connection.
-                Ok(0) => records.end(),
+                Ok(0) => incoming.end(),
                 Ok(_) => {}
                 Err(error) => break Err(error),
             }
         };
-        self.ring(&records);
+        self.ring(&incoming);
         result
     }
 
@@ -234,15 +258,12 @@ impl Stream for TlsStream {
     /// next time.
     fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         let total: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let mut sealed = lock(&self.sealed);
-        let mut told = self.flush(&mut sealed)?.min(total);
-        if sealed.is_empty() && told < total {
-            let mut records = lock(&self.records);
-            let result = records.seal(buffers, told, &mut sealed);
-            self.ring(&records);
-            drop(records);
-            result?;
-            told += self.flush(&mut sealed)?;
+        let mut outgoing = lock(&self.outgoing);
+        let mut told = self.flush(&mut outgoing)?.min(total);
+        if outgoing.is_empty() && told < total {
+            outgoing.wants_next_key |= self.wants_next_key.swap(false, Ordering::Relaxed);
+            outgoing.seal(buffers, told, || lock(&self.secrets).next_to_send())?;
+            told += self.flush(&mut outgoing)?;
         }
         if told == 0 && total > 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(told) }
     }
@@ -260,7 +281,7 @@ impl Stream for TlsStream {
             return wait_for(socket, None, interest, waker, timeout).map(|(ready, _)| ready);
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let here = lock(&self.records).is_readable();
+        let here = lock(&self.incoming).is_readable();
         let timeout = if here { Some(Duration::ZERO) } else { timeout };
         let waited = wait_for(socket, Some(self.bell.as_fd()), interest, waker, timeout);
         self.waiting.fetch_sub(1, Ordering::SeqCst);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::keys::Kind;
 use super::*;
 use crate::blocking::{read_exact, write_all};
 use crate::stream::Interest;
@@ -265,5 +266,110 @@ fn fingerprints_are_read_as_they_are_written() {
             text.parse::<Fingerprint>().unwrap_err().to_string().contains("64 hexadecimal"),
             "{text}"
         );
+    }
+}
+
+/// A peer that has all of TLS from rustls, and says back what it hears, with a new key before each
+/// answer if `renews`. Its settings have this suite alone.
+fn echo(suite: rustls::SupportedCipherSuite, renews: bool) -> (String, Arc<ClientConfig>) {
+    let (certificate, key) = certificate("localhost");
+    let client = client_config(Anchor::Pinned(Fingerprint::of(&certificate)), None).unwrap();
+    let mut alone = provider();
+    alone.cipher_suites.retain(|other| other.suite() == suite.suite());
+    let server = ServerConfig::builder_with_provider(Arc::new(alone))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let connection = rustls::ServerConnection::new(Arc::new(server)).unwrap();
+        let mut stream = rustls::StreamOwned::new(connection, listener.accept().unwrap().0);
+        let mut bytes = vec![0; 50_000];
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            if renews {
+                stream.conn.refresh_traffic_keys().unwrap();
+            }
+            stream.write_all(&bytes[..count]).unwrap();
+            stream.flush().unwrap();
+        }
+        stream.conn.send_close_notify();
+        let _ = stream.flush();
+    });
+    (address, client)
+}
+
+#[test]
+fn a_peer_that_has_all_from_rustls_understands_each_suite_and_each_key() {
+    let bytes: Vec<u8> = (0..300_000_usize).map(|i| (i * 31 % 251) as u8).collect();
+    for suite in provider().cipher_suites {
+        for (renews, records_of_a_key) in [(false, None), (true, None), (false, Some(4))] {
+            let (address, client) = echo(suite, renews);
+            let below = Tcp.connect(&address, PATIENCE).unwrap();
+            let here =
+                connect(below, client, "localhost", b"!", Instant::now() + PATIENCE).unwrap();
+            if let Some(records) = records_of_a_key {
+                here.outgoing.lock().unwrap().records_of_a_key = records;
+            }
+            let mut answer = vec![0; bytes.len()];
+            read_exact(&*here, &mut answer[..1]).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| (0..5).for_each(|_| write_all(&*here, &bytes).unwrap()));
+                for _ in 0..5 {
+                    read_exact(&*here, &mut answer).unwrap();
+                    assert!(answer == bytes, "{suite:?}, {renews}, {records_of_a_key:?}");
+                }
+            });
+            here.say_goodbye();
+            let mut more = [0];
+            let end = read_exact(&*here, &mut more).unwrap_err();
+            assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof, "{end}");
+        }
+    }
+}
+
+#[test]
+fn a_key_is_another_one_after_so_many_records() {
+    let (here, there) = open();
+    let bytes = vec![9; 100_000];
+    for stream in [&here, &there] {
+        stream.outgoing.lock().unwrap().records_of_a_key = 3;
+    }
+    let mut received = vec![0; bytes.len()];
+    for (from, to) in [(&here, &there), (&there, &here), (&here, &there)] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| write_all(&**from, &bytes).unwrap());
+            read_exact(&**to, &mut received).unwrap();
+        });
+        assert!(received == bytes);
+        assert!(from.outgoing.lock().unwrap().key_is_used() < 3);
+    }
+}
+
+/// What a peer that has the keys says wrong, and what is said of it.
+#[test]
+fn a_peer_that_breaks_the_rules_is_an_error() {
+    type Say = fn(&mut outgoing::Outgoing);
+    fn record(out: &mut outgoing::Outgoing, kind: Kind, plain: &[u8]) {
+        out.record(kind, plain.len(), |room| room.copy_from_slice(plain)).unwrap();
+    }
+    let cases: [(&str, Say); 6] = [
+        ("not encrypted", |out| out.raw(&[22, 3, 3, 0, 5, 24, 0, 0, 1, 0])),
+        ("too long", |out| out.raw(&[&[23, 3, 3, 0xff, 0xff][..], &[7; 0xffff]].concat())),
+        ("not as the peer has sent it", |out| out.raw(&[23, 3, 3, 0, 3, 1, 2, 3])),
+        ("gives up, alert 40", |out| record(out, Kind::Alert, &[2, 40])),
+        ("cut off", |out| record(out, Kind::Handshake, &[4, 0, 0, 9, 1, 2])),
+        ("no place here", |out| record(out, Kind::Handshake, &[24, 0, 0, 1, 2])),
+    ];
+    for (says, say) in cases {
+        let (here, there) = open();
+        let mut outgoing = here.outgoing.lock().unwrap();
+        say(&mut outgoing);
+        write_all(&*here.below, outgoing.rest()).unwrap();
+        let error = read_exact(&*there, &mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains(says), "{error}");
     }
 }
