@@ -1,8 +1,8 @@
 //! State of the process after a successful `cuInit`.
 
 use std::collections::HashSet;
-use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
+use std::sync::{LazyLock, Once};
 
 use outboard_abi::{CUdevice, CUresult};
 use outboard_wire::platform::{Device, Platform};
@@ -44,8 +44,11 @@ pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
         process.backend.all_hidden(offered);
         return Err(CUresult::CUDA_ERROR_NO_DEVICE);
     }
+    // One for all values of `Process`: while glibc's list of handlers grows, another thread that
+    // forks may call what is none (seen with 2.36).
+    static HANDLER: Once = Once::new();
     // SAFETY: the handler only stores to atomics.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    HANDLER.call_once(|| unsafe { _ = libc::pthread_atfork(None, None, Some(forked)) });
     crate::profile::start(process.hooks.map(|hooks| hooks.at_exit));
     let limits = devices.iter().map(|device| crate::device::Limits::of(device, &devices)).collect();
     let _ = process.state.ready.set(Ready {

@@ -11,6 +11,7 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -108,8 +109,11 @@ impl Service {
         open: impl Fn(UnifiedPtr, bool) + Send + 'static,
         rest: impl Fn() -> Option<Duration> + Send + 'static,
     ) -> io::Result<()> {
+        // One for all services: while glibc's list of handlers grows, another thread that forks may
+        // call what is none (seen with 2.36).
+        static HANDLER: Once = Once::new();
         // SAFETY: the handler makes only calls that are safe in a forked child; see there.
-        unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
+        HANDLER.call_once(|| unsafe { _ = libc::pthread_atfork(None, None, Some(in_the_child)) });
         outboard_front::thread::start("outboard-pager".to_owned(), move || {
             self.thread.store(thread_id(), Ordering::Release);
             loop {

@@ -109,3 +109,14 @@ fn a_child_cannot_begin_again() {
     assert_eq!(ask!(program, cuDeviceGetCount), Ok(2));
     assert_eq!(program.launch(function, stream), Ok(()));
 }
+
+#[test]
+fn a_child_can_be_forked_while_programs_begin() {
+    let begin = || (0..150).for_each(|_| _ = Program::ready());
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(begin)).collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            assert_eq!(in_child(|| FINE), i32::from(FINE));
+        }
+    });
+}
