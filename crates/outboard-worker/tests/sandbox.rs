@@ -140,7 +140,8 @@ const ATTEMPTS: &[Attempt] = &[
     ),
     (
         "writes_to_the_kernels_settings",
-        |_| fs::write("/proc/sys/kernel/core_pattern", b"x"),
+        // Opened only: without the sandbox it would stay changed.
+        |_| fs::File::options().write(true).open("/proc/sys/kernel/core_pattern").map(drop),
         StoppedAnyhow(libc::EACCES),
     ),
     ("writes_to_the_disk", |_| device_of_a_disk(), StoppedAnyhow(libc::EACCES)),
