@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&str] = &[
     "outboard-abi",
     "outboard-ranges",
+    "outboard-rdma",
     "outboard-wire",
     "outboard-transport",
     "outboard-session",
