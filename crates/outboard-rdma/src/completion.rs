@@ -145,22 +145,28 @@ impl Queue {
         device.check("ibv_req_notify_cq", unsafe { arm(self.queue.as_ptr(), 0) })
     }
 
-    /// Takes entries that are there, at most some tens, and gives each to `take`; whether there
-    /// were any.
+    /// Takes the entries that are there and gives each to `take`.
     ///
     /// # Errors
     /// Why the library cannot look.
-    pub fn poll(&self, mut take: impl FnMut(Result<Completion, WorkError>)) -> Result<bool, Error> {
+    pub fn poll_all(
+        &self,
+        take: &mut dyn FnMut(Result<Completion, WorkError>),
+    ) -> Result<(), Error> {
         let device = &self.channel.device;
         // SAFETY: the table of functions is the open device's.
         let poll = unsafe { device.context.as_ref() }.ops.poll_cq;
         let poll = poll.ok_or_else(|| device.lacks("ibv_poll_cq"))?;
-        let mut entries = [ffi::Completion::default(); BATCH];
-        // SAFETY: the queue is this value's, and there is room for so many entries.
-        let count = unsafe { poll(self.queue.as_ptr(), BATCH as c_int, entries.as_mut_ptr()) };
-        let count = usize::try_from(count).map_err(|_| device.lacks("ibv_poll_cq"))?;
-        entries.iter().take(count).for_each(|entry| take(self.understood(entry)));
-        Ok(count > 0)
+        loop {
+            let mut entries = [ffi::Completion::default(); BATCH];
+            // SAFETY: the queue is this value's, and there is room for so many entries.
+            let count = unsafe { poll(self.queue.as_ptr(), BATCH as c_int, entries.as_mut_ptr()) };
+            let count = usize::try_from(count).map_err(|_| device.lacks("ibv_poll_cq"))?;
+            entries.iter().take(count).for_each(|entry| take(self.understood(entry)));
+            if count < BATCH {
+                return Ok(());
+            }
+        }
     }
 
     fn understood(&self, entry: &ffi::Completion) -> Result<Completion, WorkError> {

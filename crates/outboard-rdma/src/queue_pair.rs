@@ -51,10 +51,11 @@ pub struct Address {
 }
 
 /// How long an adapter waits for an answer before it asks again: 4.096 µs times two to the power
-/// of this, 67 ms.
-const TIMEOUT: u8 = 14;
-/// How often it asks again: with adapters that double the time, some seconds pass.
-const RETRIES: u8 = 7;
+/// of this, 0.27 s. Adapters may take up to four times as long.
+const TIMEOUT: u8 = 16;
+/// How often it asks again, so that an answer is missed after 2 to 8 seconds. Soft-RoCE takes 7 for
+/// ever.
+const RETRIES: u8 = 6;
 /// How often it asks a peer again that has posted no receive, which does not happen between peers
 /// that keep to the rules.
 const NOT_READY_RETRIES: u8 = 6;

@@ -18,11 +18,15 @@ use crate::stream::{Interest, Readiness, Stream};
 use crate::transport::{Listener, Transport};
 use crate::waker::Waker;
 
-/// Makes a test of each property. Arguments: the transport, and an address to listen at.
+/// Makes a test of each property. Arguments: the transport, an address to listen at, and where the
+/// transport needs what not every machine has, why it cannot run here, if it cannot.
 #[macro_export]
 macro_rules! conformance {
     ($transport:expr, $address:expr) => {
-        $crate::conformance!($transport, $address;
+        $crate::conformance!($transport, $address, unless None::<&str>);
+    };
+    ($transport:expr, $address:expr, unless $missing:expr) => {
+        $crate::conformance!($transport, $address, $missing;
             bytes_arrive_in_order_both_ways
             nothing_to_read_would_block
             a_full_stream_would_block_and_drains
@@ -42,12 +46,15 @@ macro_rules! conformance {
             who_reads_much_gets_it_whole
         );
     };
-    ($transport:expr, $address:expr; $($property:ident)*) => {
+    ($transport:expr, $address:expr, $missing:expr; $($property:ident)*) => {
         mod conformance {
             use super::*;
             $(
                 #[test]
                 fn $property() {
+                    if let Some(why) = $missing {
+                        outboard_test_support::skip!("{why}");
+                    }
                     $crate::conformance::$property(&$transport, $address);
                 }
             )*

@@ -1,5 +1,5 @@
 //! Byte streams between client and server: the transport trait, its conformance suite, TCP, TLS
-//! over it, shared memory.
+//! over it, shared memory, RDMA.
 //!
 //! A [`Transport`] makes [`Stream`]s. A stream never blocks in `read` and `write`; [`Stream::wait`]
 //! does, so that the caller decides how long to spin before it. The [`conformance`] suite states
@@ -20,6 +20,7 @@ pub mod page;
 pub mod passing;
 pub mod pipe;
 mod random;
+pub mod rdma;
 pub mod reserved;
 mod ring;
 pub mod segment;

@@ -1,0 +1,335 @@
+//! Over whatever RDMA device the machine has: soft-RoCE, in the machine of `cargo xtask rdma`.
+
+use std::io::{self, IoSlice};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use outboard_rdma::{Access, Device, Endpoint, Mtu, Remote};
+use outboard_test_support::skip;
+
+use super::handing::Prepared;
+use super::immediate::{Immediate, Kind};
+use super::stream::SENT;
+use super::*;
+use crate::blocking::{read_exact, write_all};
+use crate::stream::{Interest, Stream};
+use crate::tcp::Tcp;
+use crate::transport::{Listener, Transport};
+
+mod two_devices;
+
+/// What the sides meet over is a TCP connection of the loopback interface.
+#[derive(Debug, Clone, Copy)]
+struct Rdma;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const ANYWHERE: &str = "127.0.0.1:0";
+
+fn endpoint() -> io::Result<Endpoint> {
+    let names = outboard_rdma::names()?;
+    let name = names.first().ok_or(outboard_rdma::Error::NoDevice)?;
+    Ok(Device::open(name)?.endpoint(None)?)
+}
+
+/// Why the tests of this file cannot run, if they cannot.
+fn missing() -> Option<String> {
+    endpoint().err().map(|error| error.to_string())
+}
+
+macro_rules! needs_a_device {
+    () => {
+        if let Some(why) = missing() {
+            skip!("{why}");
+        }
+    };
+}
+
+impl Transport for Rdma {
+    fn name(&self) -> &'static str {
+        "rdma"
+    }
+
+    fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
+        let met = Tcp.connect(address, timeout)?;
+        move_to(met, endpoint()?, Settings::default(), Instant::now() + timeout)
+    }
+
+    fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
+        let listener = Tcp.listen(address)?;
+        let address = listener.address()?;
+        let (accepted, taken) = channel();
+        // Clients are connected before somebody accepts them, as by TCP.
+        std::thread::spawn(move || {
+            while let Ok(met) = listener.accept() {
+                let deadline = Instant::now() + PATIENCE;
+                let stream = endpoint()
+                    .and_then(|endpoint| take_up(met, endpoint, Settings::default(), deadline));
+                if accepted.send(stream).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Box::new(RdmaListener { address, taken: Mutex::new(taken) }))
+    }
+}
+
+#[derive(Debug)]
+struct RdmaListener {
+    address: String,
+    taken: Mutex<Receiver<io::Result<Arc<dyn Stream>>>>,
+}
+
+impl Listener for RdmaListener {
+    fn accept(&self) -> io::Result<Arc<dyn Stream>> {
+        self.taken.lock().unwrap().recv().map_err(io::Error::other)?
+    }
+
+    fn address(&self) -> io::Result<String> {
+        Ok(self.address.clone())
+    }
+}
+
+crate::conformance!(Rdma, ANYWHERE, unless missing());
+
+/// Two ends of a TCP connection.
+fn met() -> [Arc<dyn Stream>; 2] {
+    let listener = Tcp.listen(ANYWHERE).unwrap();
+    let client = Tcp.connect(&listener.address().unwrap(), PATIENCE).unwrap();
+    [client, listener.accept().unwrap()]
+}
+
+fn connect(
+    endpoints: [Endpoint; 2],
+    settings: [Settings; 2],
+) -> io::Result<(Arc<dyn Stream>, Arc<dyn Stream>)> {
+    let ([of_client, of_server], [client, server]) = (met(), endpoints);
+    let deadline = Instant::now() + PATIENCE;
+    let taking = std::thread::spawn(move || take_up(of_server, server, settings[1], deadline));
+    let client = move_to(of_client, client, settings[0], deadline)?;
+    Ok((client, taking.join().unwrap()?))
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 % 253) as u8).collect()
+}
+
+/// So many bytes each way at once.
+fn exchange(client: &dyn Stream, server: &dyn Stream, bytes: usize) {
+    let sent = pattern(bytes);
+    std::thread::scope(|scope| {
+        for stream in [client, server] {
+            scope.spawn(|| write_all(stream, &sent).unwrap());
+            scope.spawn(|| {
+                let mut received = vec![0; sent.len()];
+                read_exact(stream, &mut received).unwrap();
+                assert!(received == sent, "bytes changed on the way");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_server_tells_no_key_and_lets_nobody_at_its_memory() {
+    needs_a_device!();
+    let settings = Settings::default();
+    let (server, end) = Prepared::server(endpoint().unwrap(), settings).unwrap();
+    for region in server.pair.regions() {
+        assert_eq!((region.access(), region.remote()), (Access::Own, None));
+    }
+    let (client, of_client) = Prepared::client(endpoint().unwrap(), settings).unwrap();
+    let access = client.pair.regions().iter().map(|region| region.access());
+    assert_eq!(access.collect::<Vec<_>>(), [Access::Own, Access::RemoteWrite]);
+    assert_eq!(of_client.encode().len(), end.encode().len() + size_of::<u64>() + size_of::<u32>());
+}
+
+#[test]
+fn settings_of_both_sides_count_and_all_sizes_carry_all_bytes() {
+    needs_a_device!();
+    let of = |depth, message, ring, mtu| Settings {
+        depth,
+        message,
+        ring,
+        mtu: Mtu::within(mtu).unwrap(),
+    };
+    let small = of(4, 1 << 10, 4 << 10, 256);
+    for (client, server) in [
+        (Settings::default(), small),
+        (small, Settings::default()),
+        (of(16, 64 << 10, 100_001, 1024), of(1024, 3001, 2 << 20, 4096)),
+    ] {
+        let endpoints = [endpoint().unwrap(), endpoint().unwrap()];
+        let (client, server) = connect(endpoints, [client, server]).unwrap();
+        exchange(&*client, &*server, 200_000);
+    }
+    let wrong = Settings { depth: 3, ..Settings::default() };
+    let [one, _other] = met();
+    let error = move_to(one, endpoint().unwrap(), wrong, Instant::now() + PATIENCE).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+}
+
+/// Each message of one byte uses up a whole place, and words without bytes go both ways.
+#[test]
+fn many_small_messages_go_both_ways() {
+    needs_a_device!();
+    let settings = Settings { depth: 8, ..Settings::default() };
+    let endpoints = [endpoint().unwrap(), endpoint().unwrap()];
+    let (client, server) = connect(endpoints, [settings; 2]).unwrap();
+    std::thread::scope(|scope| {
+        for stream in [&client, &server] {
+            scope.spawn(move || {
+                (0..3000_u32).for_each(|number| write_all(&**stream, &[number as u8]).unwrap())
+            });
+            scope.spawn(move || {
+                for number in 0..3000_u32 {
+                    let mut byte = [0];
+                    read_exact(&**stream, &mut byte).unwrap();
+                    assert_eq!(byte[0], number as u8);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_client_that_describes_nonsense_or_nothing_is_refused() {
+    needs_a_device!();
+    let [client, server] = met();
+    write_all(&*client, &[0xff; 100]).unwrap();
+    let soon = Instant::now() + Duration::from_millis(200);
+    let error = take_up(server, endpoint().unwrap(), Settings::default(), soon).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    let [_client, server] = met();
+    let soon = Instant::now() + Duration::from_millis(200);
+    let error = take_up(server, endpoint().unwrap(), Settings::default(), soon).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+}
+
+/// A client of one's own making, connected to a real server.
+fn rogue() -> (Prepared, Arc<dyn Stream>, Arc<dyn Stream>) {
+    let [of_client, of_server] = met();
+    let deadline = Instant::now() + PATIENCE;
+    let taking = std::thread::spawn(move || {
+        take_up(of_server, endpoint().unwrap(), Settings::default(), deadline)
+    });
+    let (client, own) = Prepared::client(endpoint().unwrap(), Settings::default()).unwrap();
+    write_all(&*of_client, &own.encode()).unwrap();
+    let mut said = [0; super::description::End::SIZE];
+    read_exact(&*of_client, &mut said).unwrap();
+    let peer = super::description::End::decode(&said).unwrap();
+    client.pair.connect(client.address, peer.address, peer.settings.mtu).unwrap();
+    write_all(&*of_client, &[1]).unwrap();
+    (client, of_client, taking.join().unwrap().unwrap())
+}
+
+#[test]
+fn a_client_that_breaks_the_rules_ends_its_own_stream_only() {
+    needs_a_device!();
+    let bytes = |used| Immediate { used, kind: Kind::Bytes }.encode();
+    for (number, with_bytes) in [
+        // Credits for what was not sent, bytes that are none, and a number that nobody sends.
+        (Immediate { used: 100, kind: Kind::Bare }.encode(), false),
+        (bytes(0), false),
+        (u32::MAX, true),
+    ] {
+        let (client, _met, server) = rogue();
+        let part = outboard_rdma::Part { region: SENT, offset: 0, bytes: 8 };
+        client.pair.send(0, number, with_bytes.then_some(part), None).unwrap();
+        let began = Instant::now();
+        let error = loop {
+            server.wait(Interest::READ, None, Some(PATIENCE)).unwrap();
+            match (server.read(&mut [0; 8]), server.write(&[IoSlice::new(b"x")])) {
+                (Err(error), _) | (_, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => {
+                    break error;
+                }
+                _ => assert!(began.elapsed() < PATIENCE),
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{number:#x}: {error}");
+    }
+}
+
+/// Without a key of the server's, a client writes nowhere; the adapter refuses, and ends the
+/// connection.
+#[test]
+fn a_client_that_writes_into_the_servers_memory_is_refused_by_the_adapter() {
+    needs_a_device!();
+    let (client, _met, server) = rogue();
+    let part = outboard_rdma::Part { region: SENT, offset: 0, bytes: 8 };
+    let own = client.pair.regions()[super::stream::RECEIVED].remote().unwrap();
+    for key in [own.rkey, own.rkey.wrapping_add(0x100)] {
+        let _ = client.pair.send(0, 0, Some(part), Some(Remote { rkey: key, ..own }));
+    }
+    let mut refused = None;
+    let began = Instant::now();
+    while refused.is_none() {
+        assert!(began.elapsed() < PATIENCE);
+        let mut take = |done: Result<_, outboard_rdma::WorkError>| refused = refused.or(done.err());
+        client.pair.sent().poll_all(&mut take).unwrap();
+    }
+    // By the queue pair, which nobody may write through.
+    assert_eq!(refused, Some(outboard_rdma::WorkError::Other("remote invalid request error")));
+    drop(server);
+}
+
+/// A forked child lets go of its parent's stream, and lives on after it.
+#[test]
+fn a_forked_child_lets_the_stream_go() {
+    needs_a_device!();
+    let endpoints = [endpoint().unwrap(), endpoint().unwrap()];
+    let (client, server) = connect(endpoints, [Settings::default(); 2]).unwrap();
+    exchange(&*client, &*server, 100_000);
+    // SAFETY: the child makes only calls that are safe in a signal handler.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let fine = client.abandon().is_ok()
+            && server.abandon().is_ok()
+            && client.read(&mut [0; 8]).is_err_and(|e| e.kind() == io::ErrorKind::NotConnected)
+            && client.write(&[]).is_err_and(|e| e.kind() == io::ErrorKind::NotConnected);
+        // SAFETY: as above.
+        unsafe {
+            if fine {
+                libc::pause();
+            }
+            libc::_exit(1)
+        }
+    }
+    exchange(&*client, &*server, 100_000);
+    write_all(&*client, b"last words").unwrap();
+    drop(client);
+    let mut said = [0; 10];
+    read_exact(&*server, &mut said).unwrap();
+    assert_eq!(&said, b"last words");
+    assert!(server.wait(Interest::HANGUP, None, Some(PATIENCE)).unwrap().hangup);
+    let mut status = 0;
+    // SAFETY: the child is this test's own.
+    unsafe {
+        assert_eq!(libc::waitpid(child, &mut status, libc::WNOHANG), 0, "the child is fine");
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, &mut status, 0);
+    }
+}
+
+/// Who may lock little memory is told how much is needed, and which limit to raise.
+#[test]
+fn a_limit_on_locked_memory_that_is_too_low_is_named() {
+    needs_a_device!();
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    let refused = std::thread::spawn(|| {
+        let endpoint = endpoint().unwrap();
+        // Of this thread only; other tests do not feel the limit, or have a higher one.
+        let mut own = capabilities(None).unwrap();
+        own.effective.remove(CapabilitySet::IPC_LOCK);
+        set_capabilities(None, own).unwrap();
+        let before = getrlimit(Resource::Memlock);
+        setrlimit(Resource::Memlock, Rlimit { current: Some(100 << 10), ..before }).unwrap();
+        let refused = Prepared::client(endpoint, Settings::default());
+        setrlimit(Resource::Memlock, before).unwrap();
+        refused.err().map(|error| (error.kind(), error.to_string()))
+    });
+    let (kind, said) = refused.join().unwrap().expect("too little may be locked");
+    assert_eq!(kind, io::ErrorKind::OutOfMemory);
+    assert!(said.contains("2097152 bytes") && said.contains("102400"), "{said}");
+    assert!(said.contains("ulimit -l"), "{said}");
+}
