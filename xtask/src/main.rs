@@ -30,6 +30,7 @@ mod mpi;
 mod packaging;
 mod programs;
 mod python;
+mod rdma;
 #[cfg(test)]
 mod recipe;
 mod release;
@@ -114,6 +115,11 @@ enum Command {
     Kubernetes(kubernetes::Args),
     /// Show what a step of typical loops takes on networks with latency.
     Latency(latency::Args),
+    /// Test RDMA on devices that Debian's kernel makes of Ethernet, in an emulated machine.
+    Rdma(rdma::Args),
+    /// What runs for it in the machine.
+    #[command(hide = true)]
+    RdmaInside(rdma::inside::Args),
     /// Use a server in every way for a while, and see whether it or its clients hold more and more.
     Soak(soak::Args),
     /// Run jobs of all kinds under Debian's Slurm with a pool on this machine.
@@ -158,6 +164,8 @@ fn main() -> std::process::ExitCode {
         Command::ImageInside(args) => image::inside::run(&args),
         Command::Kubernetes(args) => kubernetes::run(&args),
         Command::Latency(args) => latency::run(&args),
+        Command::Rdma(args) => rdma::run_all(&args),
+        Command::RdmaInside(args) => rdma::inside::run_all(&args),
         Command::Slurm(args) => slurm::run(&args),
         Command::SlurmInside(args) => slurm::inside::run(&args),
         Command::Soak(args) => soak::run(&args),

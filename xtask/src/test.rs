@@ -10,6 +10,7 @@ use crate::stage::{Dist, Profile};
 use crate::util::{self, root, step};
 use anyhow::{Context, Result, bail};
 use beside::Beside;
+pub(crate) use executables::built;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -134,11 +135,12 @@ const fn step_of(
 }
 
 /// What only builds or fetches, and apart from what the other steps build.
-const BESIDE: [Step; 8] = [
+const BESIDE: [Step; 9] = [
     step_of("etcd", |_, _| Ok(crate::etcd::attempt())),
     step_of("test programs", |_, _| programs::ensure().map(|()| Count::ONE)),
     step_of("mpi", |_, _| crate::mpi::attempt()),
     step_of("ssh", |_, _| crate::ssh::attempt()),
+    step_of("rdma headers", |_, _| Ok(crate::rdma::attempt())),
     step_of("dependencies", |_, _| dependencies()),
     step_of("optimised build", |_, _| crate::counts::build().map(|()| Count::ONE)),
     step_of("kubernetes build", |_, _| crate::kubernetes::build()),

@@ -108,7 +108,7 @@ pub enum WorkError {
 }
 
 /// Entries that are taken at once.
-const BATCH: usize = 32;
+const BATCH: usize = 16;
 
 impl Queue {
     /// A new one with room for so many entries.

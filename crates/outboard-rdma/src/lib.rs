@@ -17,6 +17,8 @@ mod gid;
 mod library;
 mod queue_pair;
 mod region;
+#[cfg(test)]
+mod tests;
 
 pub use completion::{Channel, Completion, Queue, WorkError};
 pub use device::{Device, Endpoint, Mtu, Port, names};

@@ -60,7 +60,7 @@ struct Target {
 /// what they said of each test. All are built whatever is run: for fewer packages the dependencies
 /// would have other features, and be compiled twice.
 pub(super) fn run(wanted: fn(&Path) -> bool, env: &[(&str, &str)]) -> Result<Reader> {
-    let mut programs = build()?;
+    let mut programs = build(&["--workspace"])?;
     programs.retain(|program| wanted(&program.package()));
     if programs.is_empty() {
         bail!("there are no tests to run");
@@ -87,14 +87,14 @@ pub(super) fn run(wanted: fn(&Path) -> bool, env: &[(&str, &str)]) -> Result<Rea
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn build() -> Result<Vec<Program>> {
-    let mut cargo = super::cargo([
-        "test",
-        "--no-run",
-        "--workspace",
-        "--message-format",
-        "json-render-diagnostics",
-    ]);
+/// The test programs of some packages, which are built.
+pub(crate) fn built(packages: &[&str]) -> Result<Vec<PathBuf>> {
+    Ok(build(packages)?.into_iter().map(|program| program.executable).collect())
+}
+
+fn build(packages: &[&str]) -> Result<Vec<Program>> {
+    let mut cargo = super::cargo(["test", "--no-run", "--message-format"]);
+    cargo.arg("json-render-diagnostics").args(packages);
     let shown = util::show(&cargo);
     let output = cargo
         .stderr(Stdio::inherit())

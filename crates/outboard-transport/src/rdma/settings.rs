@@ -20,7 +20,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { depth: 128, message: 32 << 10, ring: 2 << 20, mtu: Mtu::MOST }
+        Settings { depth: 128, message: 64 << 10, ring: 2 << 20, mtu: Mtu::MOST }
     }
 }
 

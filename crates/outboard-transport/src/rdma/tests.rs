@@ -310,6 +310,48 @@ fn a_forked_child_lets_the_stream_go() {
     }
 }
 
+/// Where another process of this test is to connect to: it then takes up what is offered there.
+const PEER: &str = "OUTBOARD_TEST_RDMA_PEER";
+
+/// A server that is killed in the middle of a transfer is gone at once for its client.
+#[test]
+fn a_peer_that_is_killed_is_noticed_at_once() {
+    needs_a_device!();
+    if let Ok(address) = std::env::var(PEER) {
+        let met = Tcp.connect(&address, PATIENCE).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let server = take_up(met, endpoint().unwrap(), Settings::default(), deadline).unwrap();
+        write_all(&*server, b"here").unwrap();
+        // What the client sends is left lying.
+        server.wait(Interest::HANGUP, None, Some(PATIENCE)).unwrap();
+        return;
+    }
+    let listener = Tcp.listen(ANYWHERE).unwrap();
+    let mut peer = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "rdma::tests::a_peer_that_is_killed_is_noticed_at_once"])
+        .env(PEER, listener.address().unwrap())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let met = listener.accept().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let client = move_to(met, endpoint().unwrap(), Settings::default(), deadline).unwrap();
+    read_exact(&*client, &mut [0; 4]).unwrap();
+    let began = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| write_all(&*client, &pattern(64 << 20)).unwrap_err());
+        std::thread::sleep(Duration::from_millis(300));
+        peer.kill().unwrap();
+        peer.wait().unwrap();
+        let began = Instant::now();
+        assert!(client.wait(Interest::HANGUP, None, Some(PATIENCE)).unwrap().hangup);
+        writing.join().unwrap();
+        began
+    });
+    assert!(client.read(&mut [0; 8]).is_ok_and(|count| count == 0) || client.error().is_some());
+    drop(client);
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
 /// Who may lock little memory is told how much is needed, and which limit to raise.
 #[test]
 fn a_limit_on_locked_memory_that_is_too_low_is_named() {

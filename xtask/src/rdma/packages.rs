@@ -1,0 +1,39 @@
+//! rdma-core out of Debian's packages, unpacked.
+
+use crate::debian;
+use crate::util::{self, step};
+use anyhow::Result;
+use std::path::PathBuf;
+
+/// The library of verbs with its drivers, its headers, programs that measure, and what these need.
+const PACKAGES: [&str; 10] = [
+    "libibverbs1",
+    "ibverbs-providers",
+    "libibverbs-dev",
+    "rdma-core",
+    "perftest",
+    "librdmacm1",
+    "libibumad3",
+    "libpci3",
+    "libnl-3-200",
+    "libnl-route-3-200",
+];
+
+/// The folder with `usr` and `etc`.
+pub(super) fn dir() -> PathBuf {
+    util::target_dir().join("rdma/debian")
+}
+
+pub(super) fn ensure() -> Result<()> {
+    if dir().exists() {
+        return Ok(());
+    }
+    step("taking rdma-core out of Debian's packages (3 MB)");
+    debian::whole(&dir(), |new| {
+        let packages = debian::download(&PACKAGES, new).or_else(|_| {
+            util::update_packages()?;
+            debian::download(&PACKAGES, new)
+        })?;
+        debian::unpack(&packages, new)
+    })
+}
