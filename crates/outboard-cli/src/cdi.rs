@@ -176,7 +176,7 @@ fn specification(args: &GenerateArgs, server: Target) -> Result<Specification> {
 fn reach(server: &Target) -> Result<(Endpoint, Option<Offer>), Failure> {
     let loopback = match &server.address {
         Endpoint::Tcp(address) => is_loopback(&address.host),
-        Endpoint::Unix(_) | Endpoint::Local | Endpoint::Ssh(_) => false,
+        Endpoint::Unix(_) | Endpoint::Vsock(_) | Endpoint::Local | Endpoint::Ssh(_) => false,
     };
     match probe::probe(server) {
         Ok(offer) => {

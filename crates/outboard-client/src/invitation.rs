@@ -48,6 +48,7 @@ fn is_address(server: &Endpoint) -> bool {
         Endpoint::Tcp(address) => {
             address.host.chars().all(|letter| letter.is_alphanumeric() || "._-:%".contains(letter))
         }
+        Endpoint::Vsock(_) => true,
         Endpoint::Local | Endpoint::Ssh(_) => false,
         Endpoint::Unix(path) => {
             !path.contains(|letter: char| letter.is_whitespace() || letter.is_control())
@@ -104,9 +105,13 @@ mod tests {
 
     #[test]
     fn it_comes_back_as_it_was() {
-        for server in
-            ["gpu1:9470", "gpu-1.example.org:1", "[fe80::1%eth0]:9470", "unix:/run/outboard/1.sock"]
-        {
+        for server in [
+            "gpu1:9470",
+            "gpu-1.example.org:1",
+            "[fe80::1%eth0]:9470",
+            "unix:/run/outboard/1.sock",
+            "vsock:host:9470",
+        ] {
             let text = text(server);
             let invitation = parse(&format!(" {text}\r\n")).ok().unwrap();
             assert_eq!(

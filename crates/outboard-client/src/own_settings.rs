@@ -131,6 +131,7 @@ fn apply(text: &str, address: &Endpoint, config: &mut Config) -> Result<(), Stri
             match (key.as_str(), text) {
                 (TRANSPORT, "auto") => config.transport = Choice::Auto,
                 (TRANSPORT, "tcp") => config.transport = Choice::Tcp,
+                (TRANSPORT, "vsock") => config.transport = Choice::Vsock,
                 (TRANSPORT, "shm") => config.transport = Choice::Shm,
                 (TRANSPORT, other) => {
                     return Err(format!("`{TRANSPORT}` is `{other}`; it can be auto, tcp or shm"));

@@ -35,11 +35,13 @@ impl Query {
     /// Connects to a server.
     pub fn open(target: &Target) -> Result<Query, QueryError> {
         let mut config = Config::of_server(target);
-        if config.transport == Choice::Auto
-            && Endpoint::unix_path(&target.address.to_string()).is_none()
-        {
-            // Not worth a connection more.
-            config.transport = Choice::Tcp;
+        if config.transport == Choice::Auto {
+            // Shared memory is not worth a connection more.
+            config.transport = match target.address {
+                Endpoint::Unix(_) => Choice::Auto,
+                Endpoint::Vsock(_) => Choice::Vsock,
+                Endpoint::Tcp(_) | Endpoint::Local | Endpoint::Ssh(_) => Choice::Tcp,
+            };
         }
         // A server's notices are about work, and this connection gives it none.
         let Opened { link, platform, .. } =

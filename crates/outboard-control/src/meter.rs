@@ -75,14 +75,16 @@ pub enum Transport {
     Tcp,
     /// Memory shared with a client on this machine.
     Shm,
-    /// TLS 1.3 over TCP.
+    /// TLS 1.3 over TCP or vsock.
     Tls,
     /// A Unix socket, or another stream without a name of its own.
     Other,
+    /// vsock without encryption.
+    Vsock,
 }
 
 /// Names of transports, as [`Transport`] numbers them; the first stands for none yet.
-pub const TRANSPORTS: [&str; 5] = ["", "tcp", "shm", "tls", "other"];
+pub const TRANSPORTS: [&str; 6] = ["", "tcp", "shm", "tls", "other", "vsock"];
 
 /// What is in the page. All zero is a session that has done nothing.
 #[repr(C, align(64))]
@@ -247,7 +249,8 @@ impl Page {
         let transport = match name {
             "tcp" => Transport::Tcp,
             "shm" => Transport::Shm,
-            "tls" | "tcp+tls" => Transport::Tls,
+            "tls" | "tcp+tls" | "vsock+tls" => Transport::Tls,
+            "vsock" => Transport::Vsock,
             _ => Transport::Other,
         };
         self.transport.store(transport as u32 + 1, Ordering::Relaxed);

@@ -1,7 +1,11 @@
 //! Server addresses as people write them.
 
+mod vsock;
+
 use std::fmt;
 use std::str::FromStr;
+
+pub use vsock::VsockAddress;
 
 /// The port of a server that names none.
 pub const DEFAULT_PORT: u16 = 9470;
@@ -35,6 +39,26 @@ pub enum AddressError {
     /// An IPv6 address lacks its brackets, or a bracket its partner.
     #[error("`{0}` is ambiguous; write IPv6 addresses in brackets, as in [::1]:{DEFAULT_PORT}")]
     Brackets(String),
+    /// No machine that vsock leads to.
+    #[error(
+        "`{0}` names no machine that vsock leads to; write vsock:host[:PORT], or vsock:CID[:PORT] with a machine's number"
+    )]
+    Vsock(String),
+    /// The port is no number that vsock has.
+    #[error(
+        "`{port}` in `{address}` is not a port of vsock; ports are numbers from 1 to 4294967294"
+    )]
+    VsockPort {
+        /// The whole address.
+        address: String,
+        /// The part that should be a port.
+        port: String,
+    },
+    /// All machines, where one is wanted.
+    #[error(
+        "`{0}` is where a server listens; write vsock:host[:PORT] to connect to the host's server"
+    )]
+    VsockAny(String),
     /// Nothing that ssh could connect to.
     #[error(
         "`{0}` names no machine that ssh could lead to; write ssh://[USER@]HOST[:PORT], with names of letters, digits, dots and dashes; \
@@ -98,13 +122,16 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where a server is: [`Address`], `unix:PATH`, `local` or `ssh://[USER@]HOST[:PORT]`.
+/// Where a server is: [`Address`], `unix:PATH`, `vsock:CID[:PORT]`, `local` or
+/// `ssh://[USER@]HOST[:PORT]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// Over the network.
     Tcp(Address),
     /// On this machine, at a path.
     Unix(String),
+    /// On the host of this virtual machine, or in a virtual machine of this host.
+    Vsock(VsockAddress),
     /// This machine's own devices, for which `outboard run` starts a private server.
     Local,
     /// A machine that ssh leads to, on which `outboard run` starts a server: what stands behind
@@ -142,6 +169,10 @@ impl FromStr for Endpoint {
             Some(path) if path.starts_with('/') => Ok(Endpoint::Unix(path.to_owned())),
             Some(_) => Err(AddressError::Path(text.to_owned())),
             None if let Some(machine) = Endpoint::behind_ssh(text) => ssh(text, machine),
+            None if let Some(address) = VsockAddress::parse(text) => match address? {
+                address if address.is_one_machine() => Ok(Endpoint::Vsock(address)),
+                _ => Err(AddressError::VsockAny(text.to_owned())),
+            },
             None => text.parse().map(Endpoint::Tcp),
         }
     }
@@ -152,6 +183,7 @@ impl fmt::Display for Endpoint {
         match self {
             Endpoint::Tcp(address) => address.fmt(f),
             Endpoint::Unix(path) => write!(f, "{UNIX}{path}"),
+            Endpoint::Vsock(address) => address.fmt(f),
             Endpoint::Local => f.write_str(LOCAL),
             Endpoint::Ssh(machine) => write!(f, "{SSH}{machine}"),
         }

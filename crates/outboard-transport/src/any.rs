@@ -1,16 +1,20 @@
 //! The transport that connects to an address of any kind.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::address::Endpoint;
-use crate::stream::Stream;
-use crate::tcp::Tcp;
-use crate::transport::{Listener, Transport};
-use crate::unix::Unix;
+use rustix::net::{AddressFamily, sockopt};
 
-/// TCP, or a Unix socket where an address says `unix:PATH`.
+use crate::address::{Endpoint, VsockAddress};
+use crate::stream::Stream;
+use crate::tcp::{self, Tcp};
+use crate::transport::{Listener, Transport};
+use crate::unix::{self, Unix};
+use crate::vsock::{self, Vsock};
+
+/// TCP, or a Unix socket where an address says `unix:PATH`, or vsock where it says `vsock:CID`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Any;
 
@@ -21,7 +25,24 @@ const NOT_STARTED: &str = "`local` is this machine's own GPU, for which `outboar
 const NOT_LED_TO: &str = "on a machine that ssh leads to, `outboard run` starts a server for the program: start the program with `outboard run`, or name a server there by HOST:PORT";
 
 fn of(address: &str) -> (&dyn Transport, &str) {
-    Endpoint::unix_path(address).map_or((&Tcp, address), |path| (&Unix, path))
+    match Endpoint::unix_path(address) {
+        Some(path) => (&Unix, path),
+        None if VsockAddress::parse(address).is_some() => (&Vsock, address),
+        None => (&Tcp, address),
+    }
+}
+
+/// Makes a stream of a connected socket of any of these kinds, as one that another process has
+/// accepted.
+///
+/// # Errors
+/// The system's error if the socket takes no options such as its kind has.
+pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
+    match sockopt::socket_domain(&fd)? {
+        AddressFamily::UNIX => unix::from_descriptor(fd),
+        AddressFamily::VSOCK => vsock::from_descriptor(fd),
+        _ => tcp::from_descriptor(fd),
+    }
 }
 
 impl Transport for Any {

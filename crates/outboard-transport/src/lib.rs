@@ -1,5 +1,5 @@
 //! Byte streams between client and server: the transport trait, its conformance suite, TCP, TLS
-//! over it, shared memory, RDMA.
+//! over it, shared memory, Unix sockets, vsock, RDMA.
 //!
 //! A [`Transport`] makes [`Stream`]s. A stream never blocks in `read` and `write`; [`Stream::wait`]
 //! does, so that the caller decides how long to spin before it. The [`conformance`] suite states
@@ -32,10 +32,11 @@ pub mod tls;
 mod touch;
 mod transport;
 pub mod unix;
+pub mod vsock;
 mod waker;
 
-pub use address::{Address, AddressError, DEFAULT_PORT, Endpoint};
-pub use any::Any;
+pub use address::{Address, AddressError, DEFAULT_PORT, Endpoint, VsockAddress};
+pub use any::{Any, from_descriptor};
 pub use bell::{Bell, Signal};
 pub use blocking::{PEER_CHECK, read_exact, read_exact_unless_silent, read_exact_until, write_all};
 pub use descriptor::abandon;

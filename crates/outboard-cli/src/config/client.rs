@@ -60,7 +60,7 @@ pub(crate) const KEYS: &[Key] = &[
         variable: "OUTBOARD_TRANSPORT",
         meaning: "Use only this transport: `shm` or `tcp`.",
         is_of_a_server: false,
-        check: |text| one_of(text, &["shm", "tcp"]),
+        check: |text| one_of(text, &["shm", "tcp", "vsock"]),
     },
     Key {
         name: "local-driver",

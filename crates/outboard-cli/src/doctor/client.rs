@@ -62,7 +62,7 @@ fn measure(
 ) -> Vec<Finding> {
     let network = match &target.address {
         Endpoint::Tcp(address) => link::connection(&address.host, address.port),
-        Endpoint::Unix(_) | Endpoint::Local | Endpoint::Ssh(_) => None,
+        Endpoint::Unix(_) | Endpoint::Vsock(_) | Endpoint::Local | Endpoint::Ssh(_) => None,
     };
     link::check(target, libraries, known, network, one_of_several)
 }

@@ -52,6 +52,8 @@ pub enum Choice {
     Tcp,
     /// Through shared memory, or not at all.
     Shm,
+    /// Over vsock.
+    Vsock,
 }
 
 /// As long as the server lets it.
@@ -104,6 +106,7 @@ impl Config {
         config.transport = match std::env::var("OUTBOARD_TRANSPORT").as_deref().map(str::trim) {
             Ok("tcp") => Choice::Tcp,
             Ok("shm") => Choice::Shm,
+            Ok("vsock") => Choice::Vsock,
             _ => Choice::Auto,
         };
         config

@@ -35,20 +35,19 @@ pub(super) fn settle(
     let deadline = Instant::now() + config.timeout;
     let failed = |error| ConnectError::Memory { address: address.to_owned(), error };
     if let Some(socket) = socket(&*stream) {
-        if config.transport == Choice::Tcp {
-            return Err(not_tcp(address));
-        }
+        check_name(address, config.transport)?;
         drop(stream);
         let (stream, memory) =
             socket.and_then(|socket| Memory::move_to(socket, deadline)).map_err(failed)?;
         return Ok((stream, Some(memory)));
     }
-    if config.transport == Choice::Tcp {
+    check_name(address, config.transport)?;
+    if matches!(config.transport, Choice::Tcp | Choice::Vsock) {
         return Ok((stream, None));
     }
     let refused = |reason: String| match config.transport {
         Choice::Shm => Err(ConnectError::Transport { wanted: "shm", reason }),
-        Choice::Auto | Choice::Tcp => Ok(()),
+        Choice::Auto | Choice::Tcp | Choice::Vsock => Ok(()),
     };
     let local = match reachable(welcome) {
         Ok(local) => local,
@@ -73,10 +72,9 @@ pub fn check_transport(
     welcome: &Welcome,
     config: &Config,
 ) -> Result<(), ConnectError> {
-    let named_by_socket = Endpoint::unix_path(address).is_some();
+    check_name(address, config.transport)?;
     match config.transport {
-        Choice::Tcp if named_by_socket => Err(not_tcp(address)),
-        Choice::Shm if !named_by_socket => {
+        Choice::Shm if Endpoint::unix_path(address).is_none() => {
             let reached = reachable(welcome).and_then(|local| {
                 Unix.connect(&local.path, config.timeout)
                     .map(drop)
@@ -88,9 +86,23 @@ pub fn check_transport(
     }
 }
 
-fn not_tcp(address: &str) -> ConnectError {
-    let reason = format!("the server is named by its Unix socket, {address}; name it by HOST:PORT");
-    ConnectError::Transport { wanted: "tcp", reason }
+/// Whether a server of that name can be reached by what is asked for.
+fn check_name(address: &str, choice: Choice) -> Result<(), ConnectError> {
+    let kind = match address.parse() {
+        Ok(Endpoint::Unix(_)) => "Unix socket",
+        Ok(Endpoint::Vsock(_)) => "vsock",
+        _ => "network address",
+    };
+    let (wanted, by, other) = match choice {
+        Choice::Tcp => ("tcp", "network address", "HOST:PORT"),
+        Choice::Vsock => ("vsock", "vsock", "vsock:host"),
+        Choice::Auto | Choice::Shm => return Ok(()),
+    };
+    if kind == by {
+        return Ok(());
+    }
+    let reason = format!("the server is named by its {kind}, {address}; name it by {other}");
+    Err(ConnectError::Transport { wanted, reason })
 }
 
 fn unusable(local: &Local, error: &io::Error) -> String {

@@ -296,17 +296,20 @@ fn certificates(setting: &str, path: &Path) -> Result<Vec<CertificateDer<'static
     certificates_in(path).map_err(|error| SecurityError::file(setting.to_owned(), path, &error))
 }
 
-/// Whether there is more between the two ends than the system.
+/// Whether anybody may have listened there in the server's place: at a port, any user of the
+/// server's machine.
 fn is_over_a_network(stream: &dyn Stream) -> bool {
-    stream.transport() == "tcp"
+    matches!(stream.transport(), "tcp" | "vsock")
 }
 
-/// Whether both ends are on this machine: by the address that was reached, whatever name led there.
+/// Whether both ends are on this machine, in a virtual machine or outside of it: by the address
+/// that was reached, whatever name led there.
 fn is_this_machine(stream: &dyn Stream) -> bool {
-    stream
-        .peer()
-        .parse::<SocketAddr>()
-        .is_ok_and(|address| address.ip().to_canonical().is_loopback())
+    stream.transport() == "vsock"
+        || stream
+            .peer()
+            .parse::<SocketAddr>()
+            .is_ok_and(|address| address.ip().to_canonical().is_loopback())
 }
 
 /// What rustls said, if an error is one of its.

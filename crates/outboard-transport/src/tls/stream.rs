@@ -321,7 +321,10 @@ impl Stream for TlsStream {
     }
 
     fn transport(&self) -> &'static str {
-        "tcp+tls"
+        match self.below.transport() {
+            "vsock" => "vsock+tls",
+            _ => "tcp+tls",
+        }
     }
 
     fn peer(&self) -> String {
