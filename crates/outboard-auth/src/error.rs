@@ -16,6 +16,12 @@ pub enum AuthError {
         /// The address at which it was to listen.
         address: std::net::SocketAddr,
     },
+    /// Virtual machines can reach it, and it could not know its clients.
+    #[error(
+        "virtual machines can reach this server, and there is nothing by which a client could show who it is: whoever can connect could run \
+         code on the GPU"
+    )]
+    OpenToGuests,
     /// A file or folder cannot be used.
     #[error("{what} {path} cannot be used: {reason}", path = path.display())]
     File {
@@ -43,7 +49,7 @@ impl AuthError {
     /// Its error code, with a page for people.
     pub fn code(&self) -> Code {
         match self {
-            AuthError::Open { .. } => Code::OpenToAll,
+            AuthError::Open { .. } | AuthError::OpenToGuests => Code::OpenToAll,
             AuthError::Half { .. } => Code::BadUsage,
             AuthError::File { .. } | AuthError::NoCertificate => Code::FileUnusable,
         }

@@ -20,6 +20,10 @@ use tokio::sync::Notify;
 pub enum Origin {
     /// A [machine], over TCP.
     Machine(IpAddr),
+    /// A virtual machine, by its number of vsock.
+    Guest(u32),
+    /// A virtual machine, by the process of its hypervisor.
+    Hypervisor(u32),
     /// A user of this machine, by the Unix socket.
     User(u32),
 }
@@ -88,7 +92,9 @@ impl Hellos {
     /// A seat, if there is one or can be made.
     pub fn enter(&self, from: Origin) -> Option<Seat> {
         match from {
-            Origin::Machine(_) => self.remote.enter(from),
+            Origin::Machine(_) | Origin::Guest(_) | Origin::Hypervisor(_) => {
+                self.remote.enter(from)
+            }
             Origin::User(_) => self.local.enter(from),
         }
     }

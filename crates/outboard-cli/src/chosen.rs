@@ -20,10 +20,11 @@ const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
 #[group(skip)]
 pub(crate) struct Args {
     /// The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],…, local[/INDEX] for
-    /// this machine's own, or ssh://[USER@]HOST[:PORT][/INDEX] to start a server there; without an
-    /// index all devices of a server. Ranges stand for several, gpu[1-4]/0-3; @FILE reads the list
-    /// from a file. With :by-rank behind the list, each rank of an MPI program uses one device of
-    /// it. Without this flag OUTBOARD_SERVER, or the configuration, or this machine.
+    /// this machine's own, vsock:host[:PORT][/INDEX] for the host of this virtual machine, or
+    /// ssh://[USER@]HOST[:PORT][/INDEX] to start a server there; without an index all devices of a
+    /// server. Ranges stand for several, gpu[1-4]/0-3; @FILE reads the list from a file. With
+    /// :by-rank behind the list, each rank of an MPI program uses one device of it. Without this
+    /// flag OUTBOARD_SERVER, or the configuration, or this machine.
     #[arg(long, conflicts_with = "local_cpu")]
     server: Option<Targets>,
     #[command(flatten)]

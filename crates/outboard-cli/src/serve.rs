@@ -23,6 +23,7 @@ use miette::{IntoDiagnostic, Result};
 use outboard_supervisor::auth::AuthError;
 use outboard_supervisor::logs;
 use outboard_supervisor::metrics::MetricsError;
+use outboard_supervisor::vsock::Place;
 use outboard_supervisor::warm::Bounds;
 use outboard_supervisor::{Access, Config, ServeError, Socket, WorkerCommand};
 use outboard_transport::DEFAULT_PORT;
@@ -53,8 +54,14 @@ pub(crate) struct Args {
     /// none. Without it PORT.sock in the folder outboard of $XDG_RUNTIME_DIR or /run.
     #[arg(long, value_name = "PATH|none")]
     pub(crate) socket: Option<PathBuf>,
-    /// Which users may connect to the socket: the server's own user and root, its group too, or
-    /// every user of the machine.
+    /// Where clients in virtual machines connect, by vsock: `any` takes those of this host, and
+    /// also this machine's own where the kernel has vsock's loopback; `local` takes only these;
+    /// /PATH is where a hypervisor (Firecracker, Cloud Hypervisor, vhost-user-vsock) has the socket
+    /// of its machine. Can be given several times.
+    #[arg(long, value_name = "any[:PORT]|local[:PORT]|CID[:PORT]|/PATH[:PORT]")]
+    pub(crate) vsock: Vec<Place>,
+    /// Which users may connect to the Unix sockets: the server's own user and root, its group too,
+    /// or every user of the machine.
     #[arg(long, default_value = "owner", value_name = "owner|group|all")]
     socket_access: SocketAccess,
     /// How many workers wait for clients with the driver started and a context made, which saves a
@@ -234,6 +241,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
         Some(path) if path.as_os_str() == "none" => Socket::Off,
         Some(path) => Socket::At(path),
     };
+    config.guests = args.vsock;
     config.access = match args.socket_access {
         SocketAccess::Owner => Access::Owner,
         SocketAccess::Group => Access::Group,
@@ -292,6 +300,10 @@ fn handed_out(named: Option<PathBuf>) -> Result<Option<PathBuf>> {
 
 fn cannot_serve(error: &ServeError) -> Failure {
     let help = match error {
+        ServeError::Listen { address, .. } if address.starts_with("vsock:") => {
+            "on a host, `modprobe vhost_vsock` lets virtual machines connect; in one, its host has to give it a vsock device; `outboard doctor serve` \
+             looks at both"
+        }
         ServeError::Listen { .. } => {
             "another program may have the port (`ss -ltnp` shows which): choose one with --listen ADDRESS:PORT"
         }
@@ -300,6 +312,9 @@ fn cannot_serve(error: &ServeError) -> Failure {
         }
         ServeError::Metrics(_) => {
             "choose another address with --metrics ADDRESS:PORT (`ss -ltnp` shows who has which port)"
+        }
+        ServeError::Auth(AuthError::OpenToGuests) => {
+            "make a token: `outboard token create --owner NAME`; or, if everybody in these virtual machines may use the GPU, say --allow-anonymous"
         }
         ServeError::Auth(AuthError::Open { .. }) => {
             "make a token: `outboard token create --owner NAME`; or name who signs clients' certificates: --client-ca FILE; or, if everybody on this \

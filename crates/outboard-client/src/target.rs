@@ -31,8 +31,8 @@ pub struct Target {
     pub invitation: Option<Arc<Invitation>>,
 }
 
-/// The servers of a program: `HOST[:PORT][/INDEX],…`, `unix:PATH[/INDEX],…`, `local[/INDEX],…`,
-/// `ssh://[USER@]HOST[:PORT][/INDEX],…` or `@FILE`. Each entry picks one device, and the program sees them in order; an entry without an index means all
+/// The servers of a program: `HOST[:PORT][/INDEX],…`, `unix:PATH[/INDEX],…`,
+/// `vsock:host[:PORT][/INDEX],…`, `local[/INDEX],…`, `ssh://[USER@]HOST[:PORT][/INDEX],…` or `@FILE`. Each entry picks one device, and the program sees them in order; an entry without an index means all
 /// devices of the server. HOST and INDEX can be ranges, `gpu[1-4]/0-3`; a file has such lists in
 /// its lines. With `:by-rank` behind the list, each process of a job uses one device of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -360,6 +360,11 @@ mod tests {
                 vec![("ssh://me@gpu1:22", vec![1]), ("ssh://gpu2", vec![]), ("gpu2:9470", vec![])],
                 vec![0, 1, 2],
             ),
+            (
+                "vsock:host/0,gpu2/1,vsock:2:9470/1",
+                vec![("vsock:host:9470", vec![0, 1]), ("gpu2:9470", vec![1])],
+                vec![0, 1, 0],
+            ),
             ("gpu1/1,gpu1:9470/0", vec![("gpu1:9470", vec![1, 0])], vec![0, 0]),
             ("gpu1,gpu2", vec![("gpu1:9470", vec![]), ("gpu2:9470", vec![])], vec![0, 1]),
             (
@@ -422,6 +427,9 @@ mod tests {
             ("gpu1/0,gpu2,gpu1/0", "twice"),
             ("/0", "names no host"),
             ("unix:a", "unix:/PATH"),
+            ("vsock:host,vsock:2:9470/0", "twice"),
+            ("vsock:any/0", "where a server listens"),
+            ("vsock:gpu1", "names no machine that vsock leads to"),
             ("ssh://", "ssh://[USER@]HOST"),
             ("ssh:///0", "ssh://[USER@]HOST"),
             ("ssh://gpu1/x", "not a device index"),

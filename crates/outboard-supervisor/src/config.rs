@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::command::WorkerCommand;
 use super::local::{Access, Socket};
-use super::{collectives, dial, metrics, pool, resume, sharing, standing, traces, warm};
+use super::{collectives, dial, metrics, pool, resume, sharing, standing, traces, vsock, warm};
 use crate::auth;
 
 /// What a supervisor needs to know.
@@ -17,7 +17,9 @@ pub struct Config {
     /// Whether clients on this machine find a Unix socket, over which they can share memory with
     /// their worker.
     pub socket: Socket,
-    /// The users who may connect to it.
+    /// Where clients in virtual machines connect.
+    pub guests: Vec<vsock::Place>,
+    /// The users who may connect to the Unix sockets.
     pub access: Access,
     /// Whether there is a socket for administrators, who are the server's own user and root.
     pub admin: Socket,
@@ -76,6 +78,7 @@ impl Config {
         Config {
             listen: listen.into(),
             socket: Socket::Off,
+            guests: Vec::new(),
             access: Access::Owner,
             admin: Socket::Off,
             auth: auth::Config::default(),

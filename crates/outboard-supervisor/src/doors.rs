@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::about::Kind;
 use super::config::Config;
 use super::error::ServeError;
+use super::guests;
 use super::local::{Door, Socket};
 use super::newcomer::accept;
 use super::peer::Peer;
@@ -34,13 +35,17 @@ const NOWHERE: &str = "none";
 pub(super) struct Doors {
     listener: Option<TcpListener>,
     pub(super) door: Option<Door>,
+    guests: guests::Doors,
 }
 
 impl Doors {
     /// Opens them, or uses those that are open already.
-    pub(super) async fn open(config: &Config, inherited: Inherited) -> Result<Doors, ServeError> {
+    pub(super) async fn open(
+        config: &Config,
+        mut inherited: Inherited,
+    ) -> Result<Doors, ServeError> {
         let cannot_listen = |error| ServeError::Listen { address: config.listen.clone(), error };
-        let listener = match inherited.tcp {
+        let listener = match inherited.tcp.take() {
             Some(listener) => {
                 listener.set_nonblocking(true)?;
                 Some(TcpListener::from_std(listener)?)
@@ -50,7 +55,8 @@ impl Doors {
         };
         let port = address_of(listener.as_ref())?.port();
         listener.iter().for_each(widen);
-        let door = match inherited.unix {
+        let guests = guests::Doors::open(&config.guests, config.access, &mut inherited)?;
+        let door = match inherited.take_other_unix() {
             Some(socket) => Door::go_on(socket, config.access)?,
             None => Door::open(&config.socket, config.access, port).map_err(|error| {
                 ServeError::Listen {
@@ -63,7 +69,7 @@ impl Doors {
                 }
             })?,
         };
-        Ok(Doors { listener, door })
+        Ok(Doors { listener, door, guests })
     }
 
     /// Where the server listens for other machines; without a port if it does not.
@@ -110,7 +116,8 @@ impl Doors {
             Ok(_settled) => {
                 asker.becomes(|| becoming(supervisor, program)).await;
                 let door = self.door.as_ref().map(Door::as_fd);
-                let sockets: Vec<_> = [listener.as_fd()].into_iter().chain(door).collect();
+                let sockets = [listener.as_fd()].into_iter().chain(door);
+                let sockets: Vec<_> = sockets.chain(self.guests.descriptors()).collect();
                 let error = upgrade::become_program(program, upgrades, &sockets);
                 format!("{} cannot be started: {error}", program.path.display())
             }
@@ -142,6 +149,12 @@ impl Doors {
                 },
                 accepted = knock(self.door.as_ref()) => match accepted {
                     Ok((stream, peer)) => accept(supervisor, stream, peer),
+                    Err(error) => cannot_accept(&error).await,
+                },
+                accepted = self.guests.accept() => match accepted {
+                    Ok((stream, guest)) => {
+                        accept(supervisor, secure::Unknown(stream), Peer::Guest(guest));
+                    }
                     Err(error) => cannot_accept(&error).await,
                 },
                 outcome = &mut until => break outcome,

@@ -22,6 +22,7 @@ mod doors;
 mod drain;
 mod error;
 mod gauges;
+mod guests;
 mod lease_ends;
 mod left_over;
 mod library;
@@ -49,6 +50,7 @@ mod tally;
 mod totals;
 pub mod traces;
 mod upgrade;
+pub mod vsock;
 pub mod warm;
 mod workers;
 
@@ -122,7 +124,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let upgrades = inherited.upgrades;
     let doors = Doors::open(&config, inherited).await?;
     let (address, door) = (doors.address()?, &doors.door);
-    let gate = Gate::open(&config.auth, address)?;
+    let gate = Gate::open(&config.auth, address, vsock::are_let_in(&config.guests))?;
     let pool = pool::Pool::open(&config.pool)?.map(Rc::new);
     let beats = config.pool.broker.as_ref().map(|broker| beats::Beats::new(broker, address));
     let beats = beats.transpose()?;

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::task::{Context, Poll};
 
 use outboard_wire::handshake::Local;
 use rustix::process::geteuid;
@@ -160,6 +161,11 @@ impl Door {
     /// The next client.
     pub(super) async fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept().await?.0)
+    }
+
+    /// The same, if it is there.
+    pub(super) fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
+        self.listener.poll_accept(cx).map_ok(|(stream, _)| stream)
     }
 
     /// Whether the client's user may connect. For groups and for all users, the file's permissions

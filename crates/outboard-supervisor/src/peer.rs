@@ -9,12 +9,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::auth::Way;
+use crate::vsock::Guest;
 use outboard_auth::hellos::{Origin, machine};
 
 /// Where a client is.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Peer {
     Remote(SocketAddr),
+    /// In a virtual machine.
+    Guest(Guest),
     /// On this machine, and whether its user may be here.
     Local {
         user: u32,
@@ -26,6 +29,8 @@ impl Peer {
     pub(super) fn origin(self) -> Origin {
         match self {
             Peer::Remote(address) => Origin::Machine(machine(address.ip())),
+            Peer::Guest(Guest::Numbered(address)) => Origin::Guest(address.cid),
+            Peer::Guest(Guest::Of { hypervisor }) => Origin::Hypervisor(hypervisor),
             Peer::Local { user, .. } => Origin::User(user),
         }
     }
@@ -35,6 +40,7 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Peer::Remote(address) => address.fmt(f),
+            Peer::Guest(guest) => guest.fmt(f),
             Peer::Local { user, .. } => write!(f, "user {user} of this machine"),
         }
     }
@@ -59,7 +65,7 @@ impl Connection for UnixStream {
     fn way(&self, peer: Peer) -> Way {
         match peer {
             Peer::Local { user, .. } => Way::Local { user },
-            Peer::Remote(_) => Way::Plain,
+            Peer::Remote(_) | Peer::Guest(_) => Way::Plain,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that come over TCP: whether they encrypt is seen by their first byte.
+//! Clients that come over TCP or vsock: whether they encrypt is seen by their first byte.
 //!
 //! A session that is encrypted is so twice: the supervisor, which alone has the server's key, hears
 //! the hello; then it sends the client on to the worker, which has a certificate for this session
@@ -29,11 +29,30 @@ use outboard_auth::hellos::Seat;
 use outboard_auth::sparing::STRANGERS;
 
 /// A connection of which nothing has been read.
-pub(super) struct Unknown(pub(super) TcpStream);
+pub(super) struct Unknown<S>(pub(super) S);
 
-impl Newcomer for Unknown {
+/// A connection that may be encrypted, which is seen before anything is read.
+pub(super) trait Raw: Connection {
+    /// Writes what fits.
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Waits for bytes, and leaves them to be read.
+    async fn peek(&self, into: &mut [u8]) -> io::Result<usize>;
+}
+
+impl Raw for TcpStream {
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
+        self.try_write(bytes)
+    }
+
+    async fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        TcpStream::peek(self, into).await
+    }
+}
+
+impl<S: Raw> Newcomer for Unknown<S> {
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_now(bytes)
     }
 
     async fn admit(self, supervisor: &Supervisor, peer: Peer, seat: Seat) {
@@ -94,9 +113,9 @@ fn not_encrypted(sentence: &str) -> Refusal {
 }
 
 /// A connection encrypted with the server's own certificate.
-pub(super) struct Encrypted(Box<TlsStream<TcpStream>>);
+pub(super) struct Encrypted<S>(Box<TlsStream<S>>);
 
-impl Connection for Encrypted {
+impl<S: Connection> Connection for Encrypted<S> {
     fn way(&self, _: Peer) -> Way {
         let shown = self.0.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         Way::Secure { certificate: shown.map(|certificate| certificate.to_vec()) }
@@ -107,13 +126,13 @@ impl Connection for Encrypted {
     }
 }
 
-impl AsFd for Encrypted {
+impl<S: Connection> AsFd for Encrypted<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.get_ref().0.as_fd()
     }
 }
 
-impl AsyncRead for Encrypted {
+impl<S: Connection> AsyncRead for Encrypted<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -123,7 +142,7 @@ impl AsyncRead for Encrypted {
     }
 }
 
-impl AsyncWrite for Encrypted {
+impl<S: Connection> AsyncWrite for Encrypted<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -171,7 +190,12 @@ pub(super) fn look_at(
             Ok(true)
         }
         (Way::Plain, keyed, _) => {
-            if matches!(peer, Peer::Remote(address) if supervisor.gate.must_encrypt(address)) {
+            let must_encrypt = match peer {
+                Peer::Remote(address) => supervisor.gate.must_encrypt(address),
+                Peer::Guest(_) => supervisor.gate.must_always_encrypt(),
+                Peer::Local { .. } => false,
+            };
+            if must_encrypt {
                 return Err(not_encrypted(
                     "this server takes encrypted connections only: set OUTBOARD_TLS_FINGERPRINT (`outboard token fingerprint` prints it on \
                      the server's machine) or OUTBOARD_TLS_CA, and do not set OUTBOARD_TLS=off",

@@ -15,10 +15,12 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use outboard_transport::{VsockAddress, vsock};
 use rustix::io::{FdFlags, fcntl_setfd};
 use tokio::process::Command;
 use tokio::sync::Notify;
@@ -141,7 +143,7 @@ pub fn could_serve(config: &Config) -> Result<(), ServeError> {
     let resolved = || config.listen.to_socket_addrs().ok()?.next();
     // An address that means nothing now may do so when the server starts.
     let Some(address) = told.or_else(resolved) else { return Ok(()) };
-    auth::check(&config.auth, address)?;
+    auth::check(&config.auth, address, &config.guests)?;
     Pool::open(&config.pool)?;
     config.pool.broker.as_ref().map(|broker| Beats::new(broker, address)).transpose()?;
     match std::env::var_os(NOTES_IN) {
@@ -174,7 +176,8 @@ fn is_same(one: &Path, other: &Path) -> bool {
 #[derive(Default)]
 pub(super) struct Inherited {
     pub(super) tcp: Option<std::net::TcpListener>,
-    pub(super) unix: Option<std::os::unix::net::UnixListener>,
+    unix: Vec<UnixListener>,
+    vsock: Vec<OwnedFd>,
     /// How often it has become another program.
     pub(super) upgrades: u64,
 }
@@ -201,6 +204,26 @@ impl Inherited {
         inherited
     }
 
+    /// The Unix socket at a path.
+    pub(super) fn take_unix(&mut self, path: &Path) -> Option<UnixListener> {
+        let is_there = |socket: &UnixListener| {
+            socket.local_addr().is_ok_and(|address| address.as_pathname() == Some(path))
+        };
+        self.unix.iter().position(is_there).map(|at| self.unix.swap_remove(at))
+    }
+
+    /// The Unix socket that nobody has taken by its path.
+    pub(super) fn take_other_unix(&mut self) -> Option<UnixListener> {
+        self.unix.pop()
+    }
+
+    /// The socket at an address of vsock.
+    pub(super) fn take_vsock(&mut self, address: VsockAddress) -> Option<OwnedFd> {
+        let is_there =
+            |socket: &OwnedFd| vsock::own_address(socket).is_ok_and(|own| own == address);
+        self.vsock.iter().position(is_there).map(|at| self.vsock.swap_remove(at))
+    }
+
     fn add(&mut self, descriptor: RawFd) {
         // SAFETY: whether it is open is what is asked; it lives for the two calls only.
         let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
@@ -214,7 +237,8 @@ impl Inherited {
         // once.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
         match rustix::net::sockopt::socket_domain(&socket) {
-            Ok(rustix::net::AddressFamily::UNIX) => self.unix = Some(socket.into()),
+            Ok(rustix::net::AddressFamily::UNIX) => self.unix.push(socket.into()),
+            Ok(rustix::net::AddressFamily::VSOCK) => self.vsock.push(socket),
             Ok(_) => self.tcp = Some(socket.into()),
             Err(error) => {
                 tracing::warn!(descriptor, %error, "a socket that was passed on cannot be used")
@@ -334,7 +358,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         inherited.add(std::os::fd::IntoRawFd::into_raw_fd(listener));
-        assert!(inherited.unix.is_none());
+        assert!(inherited.take_other_unix().is_none());
         assert_eq!(inherited.tcp.unwrap().local_addr().unwrap(), address);
     }
 

@@ -35,6 +35,8 @@ struct VsockServer {
 #[derive(Debug)]
 struct VsockConnection {
     socket: Socket,
+    /// The system forgets it once the other end is gone.
+    peer: String,
 }
 
 /// Connections that may wait to be accepted.
@@ -107,7 +109,8 @@ pub fn peer_address(socket: impl AsFd) -> io::Result<VsockAddress> {
 /// # Errors
 /// The system's error if the descriptor cannot be made non-blocking.
 pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
-    Ok(Arc::new(VsockConnection { socket: Socket::new(fd)? }))
+    let peer = peer_address(&fd).map_or_else(|_| "unknown".to_owned(), |peer| peer.to_string());
+    Ok(Arc::new(VsockConnection { socket: Socket::new(fd)?, peer }))
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -276,7 +279,7 @@ impl Stream for VsockConnection {
     }
 
     fn peer(&self) -> String {
-        peer_address(self.socket.fd()).map_or_else(|_| "unknown".to_owned(), |at| at.to_string())
+        self.peer.clone()
     }
 }
 

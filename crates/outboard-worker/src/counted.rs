@@ -126,6 +126,7 @@ pub(super) fn alone(table: &'static Table, output: Output) -> Result<(Worker, Re
         only_questions: false,
         parts: Vec::new(),
         supervisor: 0,
+        guest: false,
         grace: None,
         local: None,
         peers: None,

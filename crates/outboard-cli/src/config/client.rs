@@ -51,14 +51,14 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "server",
         variable: VARIABLE,
-        meaning: "The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],…, local[/INDEX], ssh://[USER@]HOST[:PORT][/INDEX] or @FILE",
+        meaning: "The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],…, vsock:host[:PORT][/INDEX],…, local[/INDEX], ssh://[USER@]HOST[:PORT][/INDEX] or @FILE",
         is_of_a_server: true,
         check: |text| text.parse::<Targets>().map(drop).map_err(|error| error.to_string()),
     },
     Key {
         name: "transport",
         variable: "OUTBOARD_TRANSPORT",
-        meaning: "Use only this transport: `shm` or `tcp`.",
+        meaning: "Use only this transport: `shm`, `tcp` or `vsock`.",
         is_of_a_server: false,
         check: |text| one_of(text, &["shm", "tcp", "vsock"]),
     },

@@ -13,7 +13,7 @@ use outboard_wire::Code;
 
 use super::finding::{Finding, Report};
 use super::link::Variables;
-use super::{LIMIT, child, link, machine, program};
+use super::{LIMIT, child, link, machine, program, vsock};
 use crate::at_once::at_once;
 use crate::probe::{self, Offer};
 use crate::{config, environment, install, started};
@@ -224,6 +224,9 @@ fn server(target: &Target, findings: &mut Vec<Finding>) -> Option<Offer> {
             }
         }
     }
+    if let Endpoint::Vsock(address) = target.address {
+        findings.push(vsock::of_client(address));
+    }
     match probe::probe(target) {
         Ok(offer) => {
             let version = offer.platform.driver_version;
@@ -265,7 +268,7 @@ fn encryption(target: &Target, offer: &Offer) -> Finding {
         offer.local.as_ref().is_some_and(|local| local.host != 0 && local.host == host::id());
     if offer.encrypted {
         Finding::ok(CHECK, "the connection is encrypted with TLS 1.3")
-    } else if on_this_machine || matches!(target.address, Endpoint::Unix(_)) {
+    } else if on_this_machine || matches!(target.address, Endpoint::Unix(_) | Endpoint::Vsock(_)) {
         Finding::ok(CHECK, "the connection does not leave this machine, and is not encrypted")
     } else {
         let mend = "`outboard serve --tls on` encrypts, and OUTBOARD_TLS=on asks for it here";

@@ -10,6 +10,7 @@ mod link;
 mod machine;
 mod program;
 mod server;
+mod vsock;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

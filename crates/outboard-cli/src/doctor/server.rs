@@ -12,7 +12,7 @@ use outboard_worker::image_cache::{ImageCache, ONE_OWNER};
 use outboard_worker::sandbox::Mode;
 
 use super::finding::{Finding, Report};
-use super::{access, driver, machine};
+use super::{access, driver, machine, vsock};
 use crate::driver::Choice;
 use crate::failure::Failure;
 use crate::probe;
@@ -30,8 +30,9 @@ pub(super) fn check(flags: Vec<OsString>) -> Result<Report> {
     // A malformed address has been reported already.
     if let Some(address) = listen.to_socket_addrs().ok().and_then(|mut addresses| addresses.next())
     {
-        findings.extend(access::check(&args.auth_settings(), address));
+        findings.extend(access::check(&args.auth_settings(), address, &args.vsock));
     }
+    findings.extend(args.vsock.iter().map(vsock::of_server));
     findings.push(socket(args.socket.as_deref(), port_of(&listen)));
     findings.push(image_cache(args.image_cache.clone(), args.image_cache_limit));
     findings.extend(machine::server_limits());

@@ -196,6 +196,10 @@ mod tests {
                 "ssh://me@gpu[1-2]:22/0,ssh://gpu3",
                 "ssh://me@gpu1:22/0 ssh://me@gpu2:22/0 ssh://gpu3",
             ),
+            (
+                "vsock:host/0-1,vsock:[3-4]:80/1",
+                "vsock:host/0 vsock:host/1 vsock:3:80/1 vsock:4:80/1",
+            ),
             // The reader of one entry refuses these.
             ("gpu1/x,gpu1/-1,gpu1/", "gpu1/x gpu1/-1 gpu1/"),
         ] {

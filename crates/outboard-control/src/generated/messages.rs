@@ -901,6 +901,8 @@ pub struct Start {
     pub only_questions: bool,
     /// The supervisor's process id, by which the worker notices that it has ended.
     pub supervisor: u32,
+    /// Whether the client is in a virtual machine: no descriptors come over its connections, whatever kind of socket they are.
+    pub guest: bool,
     /// The socket for clients on this machine, for the welcome.
     pub local: Option<Local>,
     /// The platform, for a session that needs no driver: the worker starts none.
@@ -929,6 +931,7 @@ impl Encode for Start {
         writer.put(&self.lends);
         writer.put(&self.only_questions);
         writer.put(&self.supervisor);
+        writer.put(&self.guest);
         writer.put(&self.local);
         writer.put(&self.platform);
         writer.put(&self.grace);
@@ -953,6 +956,7 @@ impl<'a> Decode<'a> for Start {
             lends: reader.get()?,
             only_questions: reader.get()?,
             supervisor: reader.get()?,
+            guest: reader.get()?,
             local: reader.get()?,
             platform: reader.get()?,
             grace: reader.get()?,

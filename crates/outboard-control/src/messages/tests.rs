@@ -31,6 +31,7 @@ fn messages_and_descriptors_arrive() {
         only_questions: true,
         parts: vec![Part { index: 3, memory: 5, percent: 70, exclusive: true }],
         supervisor: 5,
+        guest: false,
         local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
         platform: Some(vec![8, 9]),
         grace: Some(Grace { silent: Duration::from_secs(60), closed: Duration::from_millis(5) }),

@@ -163,7 +163,7 @@ impl Heard {
                 })?;
                 return further(session, key, FurtherConnection::Resume { point, secure });
             }
-            Purpose::Memory { .. } if matches!(peer, Peer::Remote(_)) => {
+            Purpose::Memory { .. } if !matches!(peer, Peer::Local { .. }) => {
                 return Err(refuse(
                     RefusalCode::NotAllowed,
                     "memory can be shared over the server's Unix socket only",
@@ -171,6 +171,12 @@ impl Heard {
             }
             Purpose::Memory { session, key } => {
                 return further(session, key, FurtherConnection::Memory);
+            }
+            Purpose::Peer { .. } if matches!(peer, Peer::Guest(_)) => {
+                return Err(refuse(
+                    RefusalCode::NotAllowed,
+                    "servers are linked over the network or a Unix socket, not over vsock",
+                ));
             }
             Purpose::Peer { session, key } => {
                 let Called { link } = more.get(PEERS).map_err(malformed)?.ok_or_else(|| {
@@ -406,6 +412,9 @@ fn holder(identity: &Identity, peer: Peer) -> String {
         Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
             format!("{} at {}", identity.owner, address.ip())
         }
+        Peer::Guest(guest) if identity.owner == Identity::ANONYMOUS => {
+            format!("{} in {}", identity.owner, guest.machine())
+        }
         _ => identity.owner.clone(),
     }
 }
@@ -415,6 +424,9 @@ pub(super) fn asker(identity: &Identity, peer: Peer) -> String {
     match peer {
         Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
             format!("{} at {}", identity.owner, machine(address.ip()))
+        }
+        Peer::Guest(guest) if identity.owner == Identity::ANONYMOUS => {
+            format!("{} in {}", identity.owner, guest.machine())
         }
         _ => identity.owner.clone(),
     }

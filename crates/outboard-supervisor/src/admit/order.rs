@@ -187,6 +187,7 @@ async fn hand_over(
     tracing::info!(session = %Number(session), peer = %order.peer, client, owner, token, lease, kind = ?order.kind, warm, window = window.map(tracing::field::display), worker = worker.id(), "session starts");
     let (probe, platform) = (order.kind == Kind::Probe, order.platform.clone());
     let Devices { indices: devices, parts } = order.devices.clone();
+    let guest = matches!(order.peer, Peer::Guest(_));
     let (lanes, local) = (config.lanes, supervisor.local.clone());
     let supervisor_id = std::process::id();
     let made =
@@ -209,6 +210,7 @@ async fn hand_over(
         only_questions: order.kind == Kind::Management,
         supervisor: supervisor_id,
         grace,
+        guest,
         local,
         platform,
         parts,

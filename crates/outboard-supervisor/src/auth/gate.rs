@@ -56,8 +56,12 @@ fn is_this_machine(address: IpAddr) -> bool {
 }
 
 impl Gate {
-    /// For a server that listens there.
-    pub(crate) fn open(config: &Config, address: SocketAddr) -> Result<Gate, AuthError> {
+    /// For a server that listens there, and perhaps where virtual machines reach it.
+    pub(crate) fn open(
+        config: &Config,
+        address: SocketAddr,
+        guests: bool,
+    ) -> Result<Gate, AuthError> {
         let public = !is_this_machine(address.ip());
         if let Some(state) = config.state.as_deref().filter(|state| state.exists()) {
             // A user who can write there could replace the key or the tokens.
@@ -75,7 +79,10 @@ impl Gate {
         if public && !shown && !config.allow_anonymous {
             return Err(AuthError::Open { address });
         }
-        let required = config.required || (public && !config.allow_anonymous);
+        if guests && !shown && !config.allow_anonymous {
+            return Err(AuthError::OpenToGuests);
+        }
+        let required = config.required || ((public || guests) && !config.allow_anonymous);
         let wanted = config.tls == Tls::On || (config.tls == Tls::Auto && public);
         let acceptor = if config.tls == Tls::Off { None } else { acceptor(config, wanted)? };
         if wanted && acceptor.is_none() {
@@ -84,7 +91,7 @@ impl Gate {
         if public && config.tls == Tls::Off {
             tracing::warn!(%address, "connections are not encrypted: tokens and data can be read and changed on the way");
         }
-        if public && !required {
+        if (public || guests) && !required {
             tracing::warn!(%address, "whoever can connect is let in");
         }
         Ok(Gate { required, tls: config.tls, acceptor, tokens })
@@ -107,6 +114,11 @@ impl Gate {
             Tls::Auto => !is_this_machine(peer.ip()),
             Tls::Off => false,
         }
+    }
+
+    /// Whether a client must encrypt even if what it sends does not leave this machine.
+    pub(crate) fn must_always_encrypt(&self) -> bool {
+        self.tls == Tls::On
     }
 
     /// The identity of the client that sent this hello.
@@ -218,7 +230,7 @@ mod tests {
     const PUBLIC: &str = "0.0.0.0:9470";
 
     fn open(config: &Config, address: &str) -> Result<Gate, AuthError> {
-        Gate::open(config, address.parse().unwrap())
+        Gate::open(config, address.parse().unwrap(), false)
     }
 
     fn folder(name: &str) -> std::path::PathBuf {
@@ -255,6 +267,24 @@ mod tests {
             open(&Config { allow_anonymous: true, ..Config::default() }, PUBLIC),
             Err(AuthError::NoCertificate)
         ));
+    }
+
+    #[test]
+    fn a_server_for_virtual_machines_asks_who_they_are_or_does_not_start() {
+        let state = folder("guests");
+        let config = Config { state: Some(state.clone()), ..Config::default() };
+        let open = |config: &Config| Gate::open(config, LOOPBACK.parse().unwrap(), true);
+        assert!(matches!(open(&config), Err(AuthError::OpenToGuests)));
+        let told = Config { allow_anonymous: true, ..config.clone() };
+        let gate = open(&told).unwrap();
+        assert!(!gate.required && gate.acceptor().is_none(), "nobody is on the way");
+        create(&state, "alice", None, Limits::default()).unwrap();
+        let gate = open(&config).unwrap();
+        assert!(gate.required && !gate.must_always_encrypt());
+        assert!(gate.identify(&Extensions::default(), &Way::Plain).is_err());
+        let strict = Config { tls: Tls::On, ..config };
+        assert!(open(&strict).unwrap().must_always_encrypt());
+        std::fs::remove_dir_all(&state).unwrap();
     }
 
     #[test]

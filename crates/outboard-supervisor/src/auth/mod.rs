@@ -10,6 +10,7 @@ use std::path::PathBuf;
 pub use outboard_auth::files::usual_state_folder;
 pub use outboard_auth::{AuthError, certificate, tokens};
 
+use crate::vsock::{self, Place};
 pub(crate) use gate::{Gate, Way};
 
 /// Whether connections over TCP are encrypted.
@@ -47,8 +48,12 @@ pub struct Config {
     pub required: bool,
 }
 
-/// Whether a server with these settings would come up at this address, as far as its clients are
-/// concerned.
-pub fn check(config: &Config, address: std::net::SocketAddr) -> Result<(), AuthError> {
-    gate::Gate::open(config, address).map(drop)
+/// Whether a server with these settings would come up at this address, and where virtual machines
+/// reach it, as far as its clients are concerned.
+pub fn check(
+    config: &Config,
+    address: std::net::SocketAddr,
+    guests: &[Place],
+) -> Result<(), AuthError> {
+    gate::Gate::open(config, address, vsock::are_let_in(guests)).map(drop)
 }

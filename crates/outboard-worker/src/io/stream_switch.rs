@@ -1,6 +1,6 @@
 //! Moves a session from its first connection to the one that carries its commands.
 //!
-//! A client at the Unix socket sends shared memory over it. A client that connected over TCP and
+//! A client at the Unix socket sends shared memory over it. A client that connected otherwise and
 //! finds itself on this machine sends it, before its first command, over a further connection,
 //! which the supervisor hands to the worker.
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outboard_transport::{
-    Interest, Memory, PEER_CHECK, Readiness, Stream, Waker, shm, tcp, unix, write_all,
+    Interest, Memory, PEER_CHECK, Readiness, Stream, Waker, from_descriptor, shm, unix, write_all,
 };
 use parking_lot::Mutex;
 
@@ -23,14 +23,11 @@ pub(super) struct StreamSwitch {
     waker: Waker,
 }
 
-/// A stream of a connection of either kind; and, if it is one to this machine, the connection once
+/// A stream of a connection of any kind; and, if it is one to this machine, the connection once
 /// more.
 pub(super) fn stream(connection: OwnedFd) -> io::Result<(Arc<dyn Stream>, Option<OwnedFd>)> {
-    if !unix::is_unix(connection.as_fd()) {
-        return Ok((tcp::from_descriptor(connection)?, None));
-    }
-    let again = connection.try_clone()?;
-    Ok((unix::from_descriptor(connection)?, Some(again)))
+    let again = unix::is_unix(connection.as_fd()).then(|| connection.try_clone()).transpose()?;
+    Ok((from_descriptor(connection)?, again))
 }
 
 fn take_up(socket: OwnedFd) -> io::Result<(Arc<dyn Stream>, Memory)> {
