@@ -5,6 +5,8 @@
 //! outboard_transport::conformance!(Tcp, "127.0.0.1:0");
 //! ```
 //!
+//! With `unless WHY`, the tests are skipped if the expression says why.
+//!
 //! The functions panic if the transport lacks the property. Deadlines are generous: they only keep
 //! a broken transport from hanging the suite.
 
