@@ -59,6 +59,10 @@ struct Order {
     limit: u64,
 }
 
+/// The emulator copies byte by byte where programs and the kernel rely on the processor's own
+/// instruction for that.
+const CPU: &str = "max,erms=off";
+
 const ORDER_FILE: &str = "order.json";
 /// How the machine knows this one's files.
 const MOUNT_TAG: &str = "files";
@@ -135,7 +139,7 @@ impl Machine {
         let here = thread::available_parallelism().map_or(1, usize::from);
         let mut qemu = Command::new(kernel::QEMU);
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+        qemu.args(["-accel", "tcg,thread=multi", "-cpu", CPU]);
         qemu.args([
             "-smp",
             &self.processors.unwrap_or(here).to_string(),

@@ -74,7 +74,8 @@ impl Device {
     /// Opens the device of that name.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`], why the library cannot be used, or why the device cannot be opened.
+    /// [`Error::UnknownDevice`], why the library cannot be used, or why the device cannot be
+    /// opened.
     pub fn open(name: &str) -> Result<Arc<Device>, Error> {
         let library = Library::get()?;
         let list = List::get(library)?;

@@ -149,7 +149,7 @@ fn perftest(server: &str, address: &str) -> Result<String> {
     let text = said(Command::new(program).args(usual).args([DEVICES[0], address]))?;
     listening.wait().context("cannot wait for ib_write_bw")?;
     // Bytes, iterations, the peak, the average.
-    let figures = text.lines().filter(|line| line.trim_start().starts_with("65536"));
-    let average = figures.last().and_then(|line| line.split_whitespace().nth(3));
+    let mut figures = text.lines().filter(|line| line.trim_start().starts_with("65536"));
+    let average = figures.next_back().and_then(|line| line.split_whitespace().nth(3));
     average.map(str::to_owned).with_context(|| format!("ib_write_bw says no rate:\n{text}"))
 }
