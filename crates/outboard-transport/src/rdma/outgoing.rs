@@ -49,10 +49,24 @@ impl Outgoing {
         (self.position, bytes)
     }
 
-    /// Whether much can be sent: a quarter of all messages and of all bytes.
+    /// Whether much can be sent.
     pub(super) fn has_much_room(&self) -> bool {
+        self.is_much_without(0)
+    }
+
+    /// Whether much could be sent if the adapter had sent what the peer has used up, which it says
+    /// later.
+    pub(super) fn waits_for_adapter(&self) -> bool {
+        let used = usize::from(self.used.wrapping_sub(self.freed));
+        !self.has_much_room() && self.is_much_without(used)
+    }
+
+    /// Whether a quarter of all messages and of all bytes would be free without the oldest ones.
+    fn is_much_without(&self, oldest: usize) -> bool {
         let (depth, ring) = (self.settings.depth as usize, self.settings.ring());
-        depth - self.messages.len() >= depth / 4 && ring - self.held >= ring / 4
+        let messages = self.messages.len() - oldest;
+        let held = self.held - self.messages.iter().take(oldest).sum::<usize>();
+        depth - messages >= depth / 4 && ring - held >= ring / 4
     }
 
     /// Whether so much is under way that it is worth asking what has been sent.
@@ -127,14 +141,25 @@ mod tests {
         }
         assert_eq!(out.room(), (0, 0));
         out.is_done();
-        assert_eq!(out.room().1, 0, "not used up");
+        assert_eq!((out.room().1, out.waits_for_adapter()), (0, false), "not used up");
         out.is_used(2);
-        assert_eq!(out.room(), (0, 100));
+        assert_eq!((out.room(), out.waits_for_adapter()), ((0, 100), false));
         out.is_done();
         assert_eq!((out.held, out.is_idle()), (200, false));
         out.is_done();
         out.is_done();
         assert!(out.is_idle());
+    }
+
+    #[test]
+    fn the_adapter_is_waited_for_only_if_nothing_else_is() {
+        let mut out = small();
+        (0..4).for_each(|_| out.sent(100));
+        assert!(!out.waits_for_adapter(), "the peer has used up nothing");
+        out.is_used(1);
+        assert!(out.waits_for_adapter() && !out.has_much_room());
+        out.is_done();
+        assert!(!out.waits_for_adapter() && out.has_much_room());
     }
 
     #[test]

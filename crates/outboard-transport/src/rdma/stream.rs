@@ -351,9 +351,12 @@ impl RdmaStream {
         if ready != Readiness::default() {
             return Ok(ready);
         }
+        // Room comes with the peer's word. The adapter's own is seldom later; to be woken by it for
+        // every message would cost more than the message.
+        let sent = interest.write && lock(&self.out).waits_for_adapter();
         let queues = [
             (interest.read || interest.write, &self.armed_received, self.pair.received()),
-            (interest.write, &self.armed_sent, self.pair.sent()),
+            (sent, &self.armed_sent, self.pair.sent()),
         ];
         let mut armed = false;
         for (wanted, is_armed, queue) in queues {
