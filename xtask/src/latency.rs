@@ -102,7 +102,7 @@ fn measure_inside(args: &Args) -> Result<()> {
     if let Some(driver) = &args.driver {
         command.extend(["--driver".into(), driver.clone()]);
     }
-    match (Machine { processors: None, memory: MEMORY, limit: LIMIT }).run(&command)? {
+    match (Machine { memory: MEMORY, limit: LIMIT, ..Machine::default() }).run(&command)? {
         0 => Ok(()),
         status => bail!("measuring in the machine failed (exit status {status})"),
     }

@@ -14,6 +14,7 @@
 mod initramfs;
 pub(crate) mod inside;
 mod kernel;
+mod vsock;
 
 use crate::util::step;
 use anyhow::{Context, Result, bail};
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use vsock::Device;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -39,6 +41,13 @@ pub(crate) struct Args {
     /// Seconds after which the machine is stopped.
     #[arg(long, default_value_t = 600)]
     limit: u64,
+    /// Gives the machine a vsock device (`vhost-device-vsock` has to be installed): what it
+    /// connects to at port N arrives at the Unix socket PATH_N of this machine.
+    #[arg(long, value_name = "PATH")]
+    vsock: Option<PathBuf>,
+    /// Where QEMU's monitor listens (QMP), by which the machine can be paused.
+    #[arg(long, value_name = "PATH")]
+    monitor: Option<PathBuf>,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, required = true)]
     command: Vec<String>,
@@ -73,17 +82,27 @@ const MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p"
 
 /// Runs the command; what it ended with, as a shell would say it.
 pub(crate) fn run(args: &Args) -> Result<u8> {
-    Machine { processors: args.processors, memory: args.memory, limit: args.limit }
-        .run(&args.command)
+    Machine {
+        processors: args.processors,
+        memory: args.memory,
+        limit: args.limit,
+        vsock: args.vsock.clone(),
+        monitor: args.monitor.clone(),
+    }
+    .run(&args.command)
 }
 
 /// A machine to be.
+#[derive(Default)]
 pub(crate) struct Machine {
     pub(crate) processors: Option<usize>,
     /// MiB.
     pub(crate) memory: u32,
     /// Seconds.
     pub(crate) limit: u64,
+    /// Where connections by vsock arrive, with their port behind it.
+    pub(crate) vsock: Option<PathBuf>,
+    pub(crate) monitor: Option<PathBuf>,
 }
 
 impl Machine {
@@ -92,7 +111,8 @@ impl Machine {
     pub(crate) fn run(&self, command: &[String]) -> Result<u8> {
         let kernel = Kernel::ensure()?;
         let folder = Folder::create()?;
-        let modules = kernel.files(&MODULES)?;
+        let drivers = self.vsock.iter().map(|_| vsock::DRIVER);
+        let modules = kernel.files(&MODULES.into_iter().chain(drivers).collect::<Vec<_>>())?;
         let order = Order {
             command: command.to_vec(),
             folder: std::env::current_dir().context("there is no current folder")?,
@@ -110,7 +130,9 @@ impl Machine {
                 .with_context(|| format!("cannot listen at {}", path.display()))?;
             channels.push(thread::spawn(move || pass_on(&listener, name)));
         }
-        let mut qemu = self.start(&kernel, &folder.path)?;
+        let vsock = self.vsock.as_ref().map(|forward| Device::start(&folder.path, forward));
+        let vsock = vsock.transpose()?;
+        let mut qemu = self.start(&kernel, &folder.path, vsock.as_ref())?;
         let deadline = Instant::now() + Duration::from_secs(self.limit);
         let status = loop {
             if let Some(status) = qemu.try_wait().context("cannot wait for the machine")? {
@@ -135,7 +157,7 @@ impl Machine {
         }
     }
 
-    fn start(&self, kernel: &Kernel, folder: &Path) -> Result<Child> {
+    fn start(&self, kernel: &Kernel, folder: &Path, vsock: Option<&Device>) -> Result<Child> {
         let here = thread::available_parallelism().map_or(1, usize::from);
         let mut qemu = Command::new(kernel::QEMU);
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
@@ -158,6 +180,10 @@ impl Machine {
             qemu.arg("-chardev")
                 .arg(format!("socket,id={name},path={}", folder.join(name).display()));
             qemu.args(["-device", &format!("virtserialport,chardev={name},name={name}")]);
+        }
+        qemu.args(vsock.iter().flat_map(|device| device.arguments(self.memory)));
+        if let Some(monitor) = &self.monitor {
+            qemu.arg("-qmp").arg(format!("unix:{},server,nowait", monitor.display()));
         }
         qemu.stdin(Stdio::null()).stdout(Stdio::null());
         qemu.spawn().with_context(|| format!("cannot start {}", kernel::QEMU))
