@@ -328,7 +328,6 @@ mod tests {
             grace: None,
             guest: false,
             local: None,
-            guest: false,
             peers: None,
             window: None,
             platform: None,

@@ -53,7 +53,7 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
         }
     }
     run(cargo().args(["build", "--package", "outboard-transport", "--example", "rdma-bandwidth"]))?;
-    let machine = Machine { processors: None, memory: 4096, limit: 900 };
+    let machine = Machine { memory: 4096, limit: 900, ..Machine::default() };
     match machine.run(&command)? {
         0 => Ok(()),
         status => bail!("the tests of RDMA failed in the machine (status {status})"),
