@@ -11,6 +11,8 @@ use crate::tidy::files;
 const STATICS: &[(&str, &[&str])] = &[
     // Told to functions without an argument.
     ("parts/state.rs", &["FORKED"]),
+    // A handler of the operating system's process.
+    ("state.rs", &["HANDLER"]),
     ("host_call.rs", &["EXITING", "INSIDE", "USED"]),
     // A process leaves one profile.
     ("profile/block.rs", &["BLOCKS"]),
