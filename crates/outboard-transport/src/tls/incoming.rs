@@ -3,7 +3,9 @@
 use std::io;
 use std::ops::Range;
 
-use super::keys::{HEADER, Key, Kind, wrong};
+use rustls::Error;
+
+use super::keys::{HEADER, Key, Kind, failure, wrong};
 
 /// Room for records at first; a stream that fills it gets more ...
 const FIRST_ROOM: usize = 32 << 10;
@@ -97,7 +99,7 @@ impl Incoming {
                 self.ended = true;
                 Ok(Told::Nothing)
             }
-            (Kind::Alert, [_, reason]) => Err(wrong(&format!("the peer gives up, alert {reason}"))),
+            (Kind::Alert, [_, reason]) => Err(failure(Error::AlertReceived((*reason).into()))),
             (Kind::Handshake, messages) => after_handshake(messages),
             _ => Err(wrong("the peer says what has no place here")),
         }

@@ -145,7 +145,7 @@ impl Key {
         let plain = self
             .key
             .open_in_place(nonce, Aad::from(header), body)
-            .map_err(|_| wrong("a record is not as the peer has sent it"))?;
+            .map_err(|_| failure(Error::DecryptError))?;
         // Zeros behind the kind hide the length.
         let at = plain.iter().rposition(|byte| *byte != 0);
         let at = at.filter(|at| *at <= RECORD).ok_or_else(|| wrong("a record without a kind"))?;
