@@ -137,10 +137,10 @@ const fn step_of(
 /// What only builds or fetches, and apart from what the other steps build.
 const BESIDE: [Step; 9] = [
     step_of("etcd", |_, _| Ok(crate::etcd::attempt())),
+    step_of("rdma headers", |_, _| Ok(crate::rdma::attempt())),
     step_of("test programs", |_, _| programs::ensure().map(|()| Count::ONE)),
     step_of("mpi", |_, _| crate::mpi::attempt()),
     step_of("ssh", |_, _| crate::ssh::attempt()),
-    step_of("rdma headers", |_, _| Ok(crate::rdma::attempt())),
     step_of("dependencies", |_, _| dependencies()),
     step_of("optimised build", |_, _| crate::counts::build().map(|()| Count::ONE)),
     step_of("kubernetes build", |_, _| crate::kubernetes::build()),
@@ -177,8 +177,9 @@ const STEPS: [Step; 12] = [
 const END_TO_END: &str = "tests/e2e";
 
 /// What a step of [`STEPS`] waits for.
-const NEEDS: [(&str, &str); 10] = [
+const NEEDS: [(&str, &str); 11] = [
     ("unit tests", "etcd"),
+    ("unit tests", "rdma headers"),
     ("end to end", "etcd"),
     ("end to end", "test programs"),
     ("end to end", "mpi"),
