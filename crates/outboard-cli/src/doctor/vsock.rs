@@ -10,11 +10,11 @@ use super::finding::Finding;
 
 const CHECK: &str = "vsock";
 /// The number of a machine that reaches only itself.
-const ALONE: u32 = 1;
+const ALONE: u32 = libc::VMADDR_CID_LOCAL;
 /// The number of a host.
-const HOST: u32 = 2;
+const HOST: u32 = libc::VMADDR_CID_HOST;
 /// The number of a machine that has no device, and is no host.
-const NONE: u32 = u32::MAX;
+const NONE: u32 = libc::VMADDR_CID_ANY;
 
 /// Whether a client on this machine can reach a server at an address of vsock.
 pub(super) fn of_client(address: VsockAddress) -> Finding {
