@@ -138,19 +138,6 @@ impl ShmStream {
         ready
     }
 
-    /// Clears the event unless its condition (`there`) still holds: other threads may wait for the
-    /// same condition. The event thus stays readable as long as a socket would.
-    fn use_up(signal: &Waker, there: impl Fn() -> bool) {
-        if there() {
-            return;
-        }
-        signal.clear();
-        // It may have come since.
-        if there() {
-            signal.wake();
-        }
-    }
-
     /// Ends both directions.
     fn close(&self) {
         for half in [&self.out, &self.back] {
@@ -264,10 +251,10 @@ impl Stream for ShmStream {
             let count = poll_until(&mut fds, if now { Some(Instant::now()) } else { deadline })?;
             let found = fds.map(|fd| fd.revents());
             if found[1].contains(PollFlags::IN) {
-                Self::use_up(&self.back.ours, || self.look(Interest::READ).read);
+                self.back.ours.clear_unless(|| self.look(Interest::READ).read);
             }
             if found[2].contains(PollFlags::IN) {
-                Self::use_up(&self.out.ours, || self.look(Interest::WRITE).write);
+                self.out.ours.clear_unless(|| self.look(Interest::WRITE).write);
             }
             if found[0]
                 .intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)

@@ -36,6 +36,19 @@ impl Waker {
         let mut count = [0; 8];
         rustix::io::read(&self.event, &mut count).is_ok()
     }
+
+    /// Uses up the pending wake-ups unless their condition (`there`) still holds: other threads may
+    /// wait for the same condition. The event thus stays readable as long as a socket would.
+    pub(crate) fn clear_unless(&self, there: impl Fn() -> bool) {
+        if there() {
+            return;
+        }
+        self.clear();
+        // It may have come since.
+        if there() {
+            self.wake();
+        }
+    }
 }
 
 impl AsFd for Waker {

@@ -391,18 +391,6 @@ impl RdmaStream {
         Ok(())
     }
 
-    /// Clears the event unless its condition still holds: other threads may wait for the same.
-    fn use_up(signal: &Waker, there: impl Fn() -> bool) {
-        if there() {
-            return;
-        }
-        signal.clear();
-        // It may have come since.
-        if there() {
-            signal.wake();
-        }
-    }
-
     /// Waits until the peer's adapter has what was sent, for a bounded time.
     fn linger(&self) {
         let end = Instant::now() + LINGER;
@@ -574,10 +562,10 @@ impl Stream for RdmaStream {
                 self.fail(io::ErrorKind::ConnectionReset, "the adapter reports a failure");
             }
             if found[3].contains(PollFlags::IN) {
-                Self::use_up(&events.readable, || self.look(Interest::READ).read);
+                events.readable.clear_unless(|| self.look(Interest::READ).read);
             }
             if found[4].contains(PollFlags::IN) {
-                Self::use_up(&events.writable, || self.look(Interest::WRITE).write);
+                events.writable.clear_unless(|| self.look(Interest::WRITE).write);
             }
             if found[0].intersects(gone) {
                 self.gone.store(true, Ordering::Release);
