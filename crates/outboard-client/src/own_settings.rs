@@ -129,12 +129,10 @@ fn apply(text: &str, address: &Endpoint, config: &mut Config) -> Result<(), Stri
                 continue;
             }
             match (key.as_str(), text) {
-                (TRANSPORT, "auto") => config.transport = Choice::Auto,
-                (TRANSPORT, "tcp") => config.transport = Choice::Tcp,
-                (TRANSPORT, "vsock") => config.transport = Choice::Vsock,
-                (TRANSPORT, "shm") => config.transport = Choice::Shm,
-                (TRANSPORT, other) => {
-                    return Err(format!("`{TRANSPORT}` is `{other}`; it can be auto, tcp or shm"));
+                (TRANSPORT, name) => {
+                    config.transport = Choice::named(name).ok_or_else(|| {
+                        format!("`{TRANSPORT}` is `{name}`; it can be auto, tcp or shm, or vsock")
+                    })?;
                 }
                 (RECONNECT, text) => {
                     let seconds = text.parse().map_err(|_| {

@@ -56,6 +56,19 @@ pub enum Choice {
     Vsock,
 }
 
+impl Choice {
+    /// The one that settings call so.
+    pub(crate) fn named(name: &str) -> Option<Choice> {
+        match name {
+            "auto" => Some(Choice::Auto),
+            "tcp" => Some(Choice::Tcp),
+            "shm" => Some(Choice::Shm),
+            "vsock" => Some(Choice::Vsock),
+            _ => None,
+        }
+    }
+}
+
 /// As long as the server lets it.
 const RECONNECT: Duration = Duration::from_secs(24 * 3600);
 
@@ -103,12 +116,9 @@ impl Config {
         }
         config.talks = std::env::var_os("OUTBOARD_LOG").is_some();
         outboard_transport::tcp::keepalive_from_env();
-        config.transport = match std::env::var("OUTBOARD_TRANSPORT").as_deref().map(str::trim) {
-            Ok("tcp") => Choice::Tcp,
-            Ok("shm") => Choice::Shm,
-            Ok("vsock") => Choice::Vsock,
-            _ => Choice::Auto,
-        };
+        let transport = std::env::var("OUTBOARD_TRANSPORT").ok();
+        config.transport =
+            transport.and_then(|name| Choice::named(name.trim())).unwrap_or_default();
         config
     }
 }
