@@ -8,6 +8,15 @@ use std::process::{Command, Stdio};
 
 /// Downloads packages into a folder; where they lie.
 pub(crate) fn download(packages: &[&str], folder: &Path) -> Result<Vec<PathBuf>> {
+    download_listed(packages, folder).or_else(|_| {
+        // The lists of packages may be missing or old.
+        util::update_packages()?;
+        download_listed(packages, folder)
+    })
+}
+
+/// Those that apt's lists have now.
+fn download_listed(packages: &[&str], folder: &Path) -> Result<Vec<PathBuf>> {
     util::run(
         Command::new("apt-get")
             .args(["-qq", "download"])

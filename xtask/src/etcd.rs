@@ -2,7 +2,7 @@
 
 use crate::debian;
 use crate::test::Count;
-use crate::util::{self, step, target_dir};
+use crate::util::{step, target_dir};
 use anyhow::{Context, Result};
 use std::fs;
 
@@ -14,12 +14,7 @@ pub(crate) fn ensure() -> Result<()> {
     }
     step("taking etcd out of Debian's package");
     debian::whole(&folder, |new| {
-        let fetch = || debian::download(&["etcd-server"], new);
-        let packages = fetch().or_else(|_| {
-            util::update_packages()?;
-            fetch()
-        })?;
-        debian::unpack(&packages, new)?;
+        debian::unpack(&debian::download(&["etcd-server"], new)?, new)?;
         fs::rename(new.join("usr/bin/etcd"), new.join("etcd")).context("the package has etcd")?;
         fs::remove_dir_all(new.join("usr")).context("cannot remove the rest")
     })

@@ -5,7 +5,7 @@ use crate::debian;
 use crate::programs;
 use crate::test::Count;
 use crate::toolchain::Toolchain;
-use crate::util::{self, root, step, target_dir};
+use crate::util::{root, step, target_dir};
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -135,11 +135,7 @@ fn packages() -> Result<()> {
     step("taking Open MPI and MPICH out of Debian's packages (25 MB)");
     debian::whole(&laid_out, |new| {
         let wanted: Vec<&str> = PACKAGES.iter().chain(&LIBRARIES).copied().collect();
-        let packages = debian::download(&wanted, new).or_else(|_| {
-            util::update_packages()?;
-            debian::download(&wanted, new)
-        })?;
-        debian::unpack(&packages, new)
+        debian::unpack(&debian::download(&wanted, new)?, new)
     })
 }
 

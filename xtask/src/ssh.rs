@@ -3,7 +3,7 @@
 
 use crate::debian;
 use crate::test::Count;
-use crate::util::{self, step, target_dir};
+use crate::util::{step, target_dir};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -17,13 +17,7 @@ pub(crate) fn ensure() -> Result<()> {
         return Ok(());
     }
     step("taking OpenSSH's server out of Debian's packages (0.5 MB)");
-    debian::whole(&laid_out, |new| {
-        let packages = debian::download(&PACKAGES, new).or_else(|_| {
-            util::update_packages()?;
-            debian::download(&PACKAGES, new)
-        })?;
-        debian::unpack(&packages, new)
-    })
+    debian::whole(&laid_out, |new| debian::unpack(&debian::download(&PACKAGES, new)?, new))
 }
 
 /// The program that plays a machine with this server, if both are there.

@@ -2,7 +2,7 @@
 
 use super::APART;
 use crate::debian;
-use crate::util::{self, step};
+use crate::util::step;
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -30,12 +30,5 @@ pub(super) fn ensure() -> Result<()> {
         return Ok(());
     }
     step("getting Debian's podman and mmdebstrap (12 MB), which are not installed");
-    debian::whole(&dir(), |new| {
-        let packages = debian::download(&PACKAGES, new).or_else(|_| {
-            // The lists of packages may be missing or old.
-            util::update_packages()?;
-            debian::download(&PACKAGES, new)
-        })?;
-        debian::unpack(&packages, new)
-    })
+    debian::whole(&dir(), |new| debian::unpack(&debian::download(&PACKAGES, new)?, new))
 }

@@ -29,11 +29,5 @@ pub(super) fn ensure() -> Result<()> {
         return Ok(());
     }
     step("taking rdma-core out of Debian's packages (3 MB)");
-    debian::whole(&dir(), |new| {
-        let packages = debian::download(&PACKAGES, new).or_else(|_| {
-            util::update_packages()?;
-            debian::download(&PACKAGES, new)
-        })?;
-        debian::unpack(&packages, new)
-    })
+    debian::whole(&dir(), |new| debian::unpack(&debian::download(&PACKAGES, new)?, new))
 }

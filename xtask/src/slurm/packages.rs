@@ -1,7 +1,7 @@
 //! Debian's Slurm, unpacked.
 
 use crate::debian;
-use crate::util::{self, step};
+use crate::util::step;
 use anyhow::{Context, Result};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -42,12 +42,7 @@ pub(super) fn ensure() -> Result<()> {
     }
     step("getting Debian's Slurm and MariaDB (20 MB), which are not installed");
     debian::whole(&dir(), |new| {
-        let packages = debian::download(&PACKAGES, new).or_else(|_| {
-            // The lists of packages may be missing or old.
-            util::update_packages()?;
-            debian::download(&PACKAGES, new)
-        })?;
-        debian::unpack(&packages, new)?;
+        debian::unpack(&debian::download(&PACKAGES, new)?, new)?;
         for name in PLAIN {
             symlink(format!("{name}-wlm"), new.join("usr/sbin").join(name))
                 .with_context(|| format!("cannot link {name}"))?;
