@@ -81,6 +81,15 @@ static void in_order(size_t limit) {
     CUdeviceptr refused;
     EXPECT(DRIVER(cuMemAllocAsync)(&refused, 16 * MIB, stream) == CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_DRIVER(DRIVER(cuMemFree)(whole));
+    // The stream may come to the free at any moment of the allocation that needs the memory.
+    for (int round = 0; round < 200; round++) {
+        CUdeviceptr half;
+        CHECK_DRIVER(DRIVER(cuMemAllocAsync)(&half, limit / 2, stream));
+        CHECK_DRIVER(DRIVER(cuMemsetD8Async)(half, 1, round << 12, stream));
+        CHECK_DRIVER(DRIVER(cuMemFreeAsync)(half, stream));
+        CHECK_DRIVER(DRIVER(cuMemAlloc)(&whole, limit - 8 * MIB));
+        CHECK_DRIVER(DRIVER(cuMemFree)(whole));
+    }
     CHECK_DRIVER(DRIVER(cuStreamDestroy)(stream));
     printf("stream-ordered memory ends at the limit, and what pools keep is given back\n");
 }

@@ -111,22 +111,28 @@ impl Worker {
         }
         if !matches!(outcome, Err(FULL))
             || (self.memory.budget.size(device).is_none() && !self.lends())
+            || !(self.memory.pools.are_used() || self.graphs.has_allocated())
         {
             return outcome;
         }
+        // What is held is asked before each attempt, so that memory that comes back during one is
+        // noticed after it.
+        let mut held = u64::MAX;
         for settle in [false, true] {
-            let before = self.held_elsewhere(device);
-            if before == 0 || (settle && self.contexts.here() == ContextId::NONE) {
+            if settle && (held == 0 || self.contexts.here() == ContextId::NONE) {
                 break;
             }
             if settle {
                 self.settle();
             }
             self.trim(device);
+            let left = self.held_elsewhere(device);
             // Without anything given back, there is no use in asking again.
-            if self.held_elsewhere(device) < before {
-                outcome = attempt(self);
+            if left >= held {
+                break;
             }
+            held = left;
+            outcome = attempt(self);
             if !matches!(outcome, Err(FULL)) {
                 break;
             }
