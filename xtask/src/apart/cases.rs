@@ -25,7 +25,10 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn count(&self) -> Count {
-        if self.error.is_some() { Count::failed(&self.name) } else { Count::ONE }
+        match &self.error {
+            Some(error) => Count::failed(&format!("{}: {error}", self.name)),
+            None => Count::ONE,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Waiting for what another process does.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
 /// Waits until it is so.
@@ -12,7 +12,8 @@ pub(crate) fn within(
     took(limit, what, is_so).map(drop)
 }
 
-/// The same; how long it took.
+/// The same; how long it took. A question that fails is asked again: whoever answers it may be busy
+/// or yet to come.
 pub(crate) fn took(
     limit: Duration,
     what: &str,
@@ -20,11 +21,14 @@ pub(crate) fn took(
 ) -> Result<Duration> {
     let begin = Instant::now();
     loop {
-        if is_so()? {
+        let answer = is_so();
+        if let Ok(true) = answer {
             return Ok(begin.elapsed());
         }
         if begin.elapsed() > limit {
-            bail!("not within {} s: {what}", limit.as_secs());
+            let late = format!("not within {} s: {what}", limit.as_secs());
+            answer.with_context(|| late.clone())?;
+            bail!(late);
         }
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -3,6 +3,7 @@
 use super::daemons::{Daemon, free_port};
 use crate::apart::within;
 use anyhow::{Context, Result, bail};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -98,7 +99,7 @@ impl Pool {
         token("scheduler", "slurm")
     }
 
-    fn ask(&self, what: &str) -> Result<Value> {
+    fn list(&self, what: &str) -> Result<Vec<Value>> {
         let mut command = Command::new("outboard");
         command.args(["pool", "--pool", &self.url, "--pool-fingerprint", &self.fingerprint]);
         command.args(["--json", what]);
@@ -106,21 +107,29 @@ impl Pool {
         if !output.status.success() {
             bail!("`outboard pool {what}`: {}", String::from_utf8_lossy(&output.stderr));
         }
-        serde_json::from_slice(&output.stdout).context("`outboard pool --json` prints JSON")
+        serde_json::from_slice(&output.stdout).context("`outboard pool --json` prints a list")
     }
 
     /// How many servers are ready.
     pub(super) fn ready(&self) -> Result<usize> {
-        let servers = self.ask("devices")?;
-        let servers = servers.as_array().context("a list")?;
+        let servers = self.list("devices")?;
         Ok(servers.iter().filter(|server| server["condition"] == "ready").count())
+    }
+
+    /// How long the broker has not heard of a server, once it takes that server for silent.
+    pub(super) fn silent(&self, at: usize) -> Result<Option<SignedDuration>> {
+        let servers = self.list("devices")?;
+        let server = servers.iter().find(|server| server["name"] == format!("gpu{at}"));
+        let server = server.context("the server is known")?;
+        let heard: Timestamp = text(&server["heard"]).parse().context("a time")?;
+        let is_silent = server["condition"] == "silent";
+        Ok(is_silent.then(|| Timestamp::now().duration_since(heard)))
     }
 
     /// The leases that are not over.
     pub(super) fn leases(&self) -> Result<Vec<Lease>> {
-        let leases = self.ask("leases")?;
-        let leases = leases.as_array().context("a list")?.iter();
-        let going = leases.filter(|lease| lease["over"].is_null());
+        let leases = self.list("leases")?;
+        let going = leases.iter().filter(|lease| lease["over"].is_null());
         going.map(lease).collect()
     }
 

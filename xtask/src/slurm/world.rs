@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// A lease ends in this time.
 pub(super) const ENDS: Duration = Duration::from_secs(10);
-/// A job begins, or is over, in this time.
-pub(super) const SOON: Duration = Duration::from_secs(25);
+/// A job begins, or is over, in this time, also where all of CI runs beside it.
+pub(super) const SOON: Duration = Duration::from_secs(60);
 /// The devices of the pool.
 pub(super) const DEVICES: usize = 3;
 

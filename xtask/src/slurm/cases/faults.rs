@@ -7,10 +7,11 @@ use crate::apart::{took, within};
 use crate::slurm::site::{NODES, WORK};
 use crate::slurm::world::{DEVICES, SOON, World};
 use anyhow::{Context, Result, ensure};
+use jiff::SignedDuration;
 use std::time::{Duration, SystemTime};
 
-/// How long a server is silent before it is left out; a second or so may have gone by.
-const SILENT: Duration = Duration::from_secs(8);
+/// How long a server is silent before it is left out.
+const SILENT: SignedDuration = SignedDuration::from_secs(10);
 
 pub(super) fn controller(world: &mut World) -> Result<()> {
     let script = format!("{}; while [ ! -e go ]; do sleep 0.2; done; {0}; echo done", program());
@@ -128,10 +129,15 @@ pub(super) fn server(world: &mut World) -> Result<()> {
     within(SOON, "all servers are in the pool", || Ok(world.pool.ready()? == DEVICES))?;
     within(SOON, "all licences are there", || Ok(world.licenses()? == DEVICES))?;
     world.pool.servers[DEVICES - 1].kill()?;
-    let gone = took(SOON, "a licence goes", || Ok(world.licenses()? == DEVICES - 1))?;
+    let mut silent = None;
+    let gone = took(SOON, "a licence goes", || {
+        silent = world.pool.silent(DEVICES)?;
+        Ok(silent.is_some() && world.licenses()? == DEVICES - 1)
+    })?;
     world.pool.servers[DEVICES - 1].start_again()?;
     let back = took(SOON, "the licence is back", || Ok(world.licenses()? == DEVICES))?;
     eprintln!("    gone after {:.1} s, back after {:.1} s", gone.as_secs_f64(), back.as_secs_f64());
-    ensure!(gone >= SILENT, "a server that was heard of lately is left out");
+    let silent = silent.context("the server was silent")?;
+    ensure!(silent >= SILENT, "a server that was heard of {silent:#} ago is left out");
     Ok(())
 }
