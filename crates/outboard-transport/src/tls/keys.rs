@@ -15,6 +15,8 @@ use rustls::{ConnectionTrafficSecrets, Error};
 pub(super) const HEADER: usize = 5;
 /// The most plaintext in a record.
 pub(super) const RECORD: usize = 16 << 10;
+/// The most bytes behind a record's header.
+pub(super) const LONGEST: usize = RECORD + 256;
 /// Bytes that prove that the others are the sender's.
 pub(super) const TAG: usize = 16;
 /// What a record takes beyond its plaintext: header, kind, tag.
@@ -134,17 +136,19 @@ impl Key {
         Ok(())
     }
 
-    /// Decrypts a whole record in its place; its kind, and how many bytes of plaintext lie behind
-    /// the header.
-    pub(super) fn open(&mut self, record: &mut [u8]) -> io::Result<(Kind, usize)> {
-        let (header, body) = record.split_at_mut(HEADER);
-        if header[0] != Kind::Data as u8 || body.len() > RECORD + 256 {
-            return Err(wrong("a record of the peer is not encrypted, or too long"));
+    /// Decrypts the whole record that begins `at` a place in `room` and ends with it; its kind, and
+    /// how many bytes of plaintext there are, which then lie at the beginning of `room`.
+    pub(super) fn open(&mut self, room: &mut [u8], at: usize) -> io::Result<(Kind, usize)> {
+        let body = at + HEADER;
+        let mut header = [0; HEADER];
+        header.copy_from_slice(&room[at..body]);
+        if header[0] != Kind::Data as u8 {
+            return Err(wrong("a record of the peer is not encrypted"));
         }
         let nonce = self.nonce()?;
         let plain = self
             .key
-            .open_in_place(nonce, Aad::from(header), body)
+            .open_within(nonce, Aad::from(header), room, body..)
             .map_err(|_| failure(Error::DecryptError))?;
         // Zeros behind the kind hide the length.
         let at = plain.iter().rposition(|byte| *byte != 0);
@@ -182,8 +186,8 @@ mod tests {
         for kind in [Kind::Data, Kind::Alert, Kind::Handshake] {
             sealed[HEADER..HEADER + 9].copy_from_slice(b"nine byte");
             from.seal(kind, &mut sealed).unwrap();
-            assert_eq!(to.open(&mut sealed.clone()).unwrap(), (kind, 9));
-            assert!(to.open(&mut sealed.clone()).is_err(), "each record once");
+            assert_eq!(to.open(&mut sealed.clone(), 0).unwrap(), (kind, 9));
+            assert!(to.open(&mut sealed.clone(), 0).is_err(), "each record once");
             to.number -= 1;
         }
         assert_eq!((from.used(), to.used()), (10, 10));
@@ -192,20 +196,20 @@ mod tests {
     #[test]
     fn zeros_behind_the_kind_do_not_count() {
         let mut padded = record(&[&[1, 2, 0, 23][..], &[0; 99]].concat());
-        assert_eq!(key().open(&mut padded).unwrap(), (Kind::Data, 3));
-        assert_eq!(padded[HEADER..HEADER + 3], [1, 2, 0]);
+        assert_eq!(key().open(&mut padded, 0).unwrap(), (Kind::Data, 3));
+        assert_eq!(padded[..3], [1, 2, 0]);
     }
 
     #[test]
     fn a_record_that_is_none_is_refused() {
         let too_much = [vec![1; RECORD + 1], vec![23]].concat();
         for inner in [&[][..], &[0; 30], &[1, 2, 24], &too_much] {
-            assert!(key().open(&mut record(inner)).is_err(), "{} bytes", inner.len());
+            assert!(key().open(&mut record(inner), 0).is_err(), "{} bytes", inner.len());
         }
         for length in 0..TAG {
             let mut short = vec![23, 3, 3, 0, length as u8];
             short.extend(vec![0; length]);
-            assert!(key().open(&mut short).is_err());
+            assert!(key().open(&mut short, 0).is_err());
         }
         let mut last = key();
         last.number = u64::MAX;

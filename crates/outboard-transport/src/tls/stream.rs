@@ -15,8 +15,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::config::Fingerprint;
 use super::handshake::{Handshake, Side, Step};
-use super::incoming::{Incoming, Told};
-use super::keys::Secrets;
+use super::incoming::Incoming;
+use super::keys::{Key, Secrets};
 use super::outgoing::Outgoing;
 use crate::descriptor::wait_for;
 use crate::stream::{Capabilities, Interest, Readiness, Stream};
@@ -204,14 +204,10 @@ impl TlsStream {
         }
     }
 
-    /// Fills the buffer with bytes received so far; returns how many.
-    fn take(&self, incoming: &mut Incoming, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut filled = 0;
-        while let Told::NextKey { wants_one } = incoming.take(buffer, &mut filled)? {
-            incoming.change_key(lock(&self.secrets).next_to_receive()?);
-            self.wants_next_key.fetch_or(wants_one, Ordering::Relaxed);
-        }
-        Ok(filled)
+    /// The peer's next key.
+    fn next_key(&self, wants_one: bool) -> io::Result<Key> {
+        self.wants_next_key.fetch_or(wants_one, Ordering::Relaxed);
+        lock(&self.secrets).next_to_receive()
     }
 
     /// Writes encrypted bytes as far as they fit; returns the plaintext of the records that are
@@ -235,20 +231,16 @@ impl Stream for TlsStream {
             return Ok(0);
         }
         let mut incoming = lock(&self.incoming);
-        let result = loop {
-            match self.take(&mut incoming, buffer) {
-                Ok(0) if incoming.is_over() => break Ok(0),
-                Ok(0) => {}
-                taken => break taken,
-            }
-            match incoming.receive(|room| self.below.read(room)) {
-                // A killed peer sends no closing alert, and one whose network fails cannot. Callers
-                // have frames with lengths, so that both may count as the end of the connection.
-                Ok(0) => incoming.end(),
-                Ok(_) => {}
-                Err(error) => break Err(error),
-            }
-        };
+        let mut result = incoming.take(buffer, |wants_one| self.next_key(wants_one));
+        // A killed peer sends no closing alert, and one whose network fails cannot. Callers have
+        // frames with lengths, so that both may count as the end of the connection.
+        while matches!(result, Ok(0)) && !incoming.is_over() {
+            result = incoming.receive(
+                buffer,
+                |room| self.below.read(room),
+                |wants_one| self.next_key(wants_one),
+            );
+        }
         self.ring(&incoming);
         result
     }
@@ -323,6 +315,7 @@ impl Stream for TlsStream {
     fn transport(&self) -> &'static str {
         match self.below.transport() {
             "vsock" => "vsock+tls",
+            "rdma" => "rdma+tls",
             _ => "tcp+tls",
         }
     }
