@@ -1,6 +1,8 @@
 // Copies to the host again and again, and waits for nothing else in between: not even as the
-// runtime's own copies do. With an argument, it then stays for so many milliseconds, so that a test
-// can look at what the copies have left behind.
+// runtime's own copies do.
+//
+//   only_copies [MILLISECONDS [COPIES MEBIBYTES]]    It then stays for so long, so that a test can
+//                                                    look at what the copies have left behind.
 #include "check.h"
 #include "driver.h"
 
@@ -8,17 +10,16 @@
 #include <thread>
 #include <vector>
 
-static const size_t kBytes = 8 << 20;
-static const int kCopies = 64;
-
 int main(int argc, char** argv) {
-    DeviceArray<unsigned char> device(kBytes);
-    std::vector<unsigned char> host(kBytes);
-    for (int copy = 0; copy < kCopies; copy++) {
+    const int copies = argc > 3 ? atoi(argv[2]) : 64;
+    const size_t bytes = argc > 3 ? strtoull(argv[3], nullptr, 10) << 20 : 8 << 20;
+    DeviceArray<unsigned char> device(bytes);
+    std::vector<unsigned char> host(bytes);
+    for (int copy = 0; copy < copies; copy++) {
         const CUdeviceptr from = reinterpret_cast<CUdeviceptr>(device.get());
-        CHECK_DRIVER(DRIVER(cuMemsetD8Async)(from, static_cast<unsigned char>(copy), kBytes, nullptr));
-        CHECK_DRIVER(DRIVER(cuMemcpyDtoH)(host.data(), from, kBytes));
-        for (size_t at : {size_t(0), kBytes / 2, kBytes - 1}) EXPECT(host[at] == copy);
+        CHECK_DRIVER(DRIVER(cuMemsetD8Async)(from, static_cast<unsigned char>(copy), bytes, nullptr));
+        CHECK_DRIVER(DRIVER(cuMemcpyDtoH)(host.data(), from, bytes));
+        for (size_t at : {size_t(0), bytes / 2, bytes - 1}) EXPECT(host[at] == copy);
     }
     printf("copied\n");
     fflush(stdout);

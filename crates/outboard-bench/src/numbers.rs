@@ -26,6 +26,7 @@ fn scale(unit: Unit, size: f64) -> (f64, &'static str) {
         Unit::Bytes if size < 1e3 => (1.0, "B"),
         Unit::Bytes if size < 1e6 => (1e3, "kB"),
         Unit::Bytes => (1e6, "MB"),
+        Unit::Factor => (1.0, "×"),
     }
 }
 
@@ -110,6 +111,7 @@ mod tests {
         assert_eq!(value(Unit::Time, 45e-9), "45.0 ns");
         assert_eq!(value(Unit::Rate, 54e9), "54.0 GB/s");
         assert_eq!(value(Unit::Bytes, 0.0), "0 B");
+        assert_eq!(value(Unit::Factor, 1.25), "1.25 ×");
         assert_eq!(plain(Unit::Time, 0.3 * 1e-6), "0.3 µs");
         assert_eq!(plain(Unit::Time, 0.1), "100 ms");
         let summary = Summary { median: 0.9e-3, low: 0.8e-3, high: 1.2e-3 };

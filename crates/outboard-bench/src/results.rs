@@ -19,6 +19,8 @@ pub enum Unit {
     Rate,
     /// Bytes; less is better.
     Bytes,
+    /// How many times as much one thing is as another; less is better.
+    Factor,
 }
 
 /// Where a measure stands on the page.

@@ -36,6 +36,8 @@ enum Of {
     Figure(Unit),
     /// The ratio to native.
     Native,
+    /// The part of what a single client of the same kind reaches.
+    OneClient,
     /// The part of what plain TCP streams carry.
     Streams,
     /// The part of what they carry each way, both ways at once.
@@ -140,7 +142,9 @@ impl Limit {
             "ms" => (1e-3, Of::Figure(Unit::Time)),
             "GB/s" => (1e9, Of::Figure(Unit::Rate)),
             "B" => (1.0, Of::Figure(Unit::Bytes)),
+            "times" => (1.0, Of::Figure(Unit::Factor)),
             "x" => (1.0, Of::Native),
+            "% of one client" => (0.01, Of::OneClient),
             "% of streams" => (0.01, Of::Streams),
             "% of streams both ways" => (0.01, Of::StreamsBoth),
             _ => return None,
@@ -153,13 +157,18 @@ impl Limit {
         let median = measured.summary(way)?.median;
         let seen = match self.of {
             Of::Figure(unit) if unit == measured.unit => {
-                // Counted bytes are the same everywhere.
+                // Counted bytes are the same everywhere, and a factor compares what is there.
+                let anywhere = matches!(unit, Unit::Bytes | Unit::Factor);
                 let same_device =
                     results.machine.get("device").is_some_and(|device| device.contains("H200"));
-                if same_device || unit == Unit::Bytes { median } else { return None }
+                if same_device || anywhere { median } else { return None }
             }
             Of::Figure(_) => return None,
             Of::Native => measured.ratio(way)?.median,
+            Of::OneClient => {
+                let (same, _) = measured.id.rsplit_once('.')?;
+                median / results.measure(&format!("{same}.1"))?.summary(way)?.median
+            }
             Of::Streams => median / results.same_streams()?.median,
             Of::StreamsBoth => median / results.same_streams_both()?.median,
             Of::Stream => {
@@ -183,6 +192,7 @@ impl std::fmt::Display for Target {
             let size = match limit.of {
                 Of::Figure(unit) => numbers::plain(unit, limit.number),
                 Of::Native => format!("{} ×", limit.number),
+                Of::OneClient => format!("{:.0} % of one client", limit.number * 100.0),
                 Of::Streams => format!("{:.0} % of plain streams", limit.number * 100.0),
                 Of::StreamsBoth => {
                     format!("{:.0} % of plain streams both ways", limit.number * 100.0)
@@ -229,6 +239,7 @@ mod tests {
     fn every_target_can_be_read_and_names_a_measure() {
         let mut known: Vec<String> =
             crate::measures::catalogue(false).into_iter().map(|measure| measure.id).collect();
+        known.extend(crate::measures::clients_catalogue(false).into_iter().map(|m| m.id));
         known.extend(
             crate::apps::STEADY
                 .iter()
@@ -313,6 +324,20 @@ mod tests {
             Target::parse("<= round trip + 2 us").is_none()
                 && Target::parse("<= 2 x stream").is_none()
         );
+    }
+
+    #[test]
+    fn many_clients_are_compared_with_one() {
+        let of = |id: &str, tcp| Measured { id: id.into(), ..measured(Unit::Rate, 50e9, tcp) };
+        let many = of("clients.h2d.64", 8e9);
+        let results = Results { measures: vec![of("clients.h2d.1", 10e9)], ..on("another") };
+        assert_eq!(judge(">= 80 % of one client", &results, &many), Verdict::Met);
+        assert_eq!(judge(">= 90 % of one client", &on("another"), &many), Verdict::Open);
+        let spread = measured(Unit::Factor, 1.0, 1.4);
+        assert_eq!(judge("<= 1.4 times", &results, &spread), Verdict::Met);
+        assert!(matches!(judge("<= 1.3 times", &results, &spread), Verdict::Missed(_)));
+        let both = Target::parse("<= 1.3 times and >= 90 % of one client").unwrap();
+        assert_eq!(both.to_string(), "≤ 1.3 ×, ≥ 90 % of one client");
     }
 
     #[test]

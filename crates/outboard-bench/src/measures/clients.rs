@@ -13,6 +13,7 @@ use crate::lab::{LabError, Result};
 use crate::participant::{Participant, STATISTICS, SUBCOMMAND};
 use crate::protocol::{Answer, Request, Turn};
 use crate::results::{Group, Unit};
+use crate::statistics;
 
 /// How many clients there are at once.
 const COUNTS: [usize; 3] = [1, 8, 64];
@@ -20,41 +21,57 @@ const QUICK: [usize; 2] = [1, 4];
 /// What the name of a client's own measure says behind the direction, and the bytes of one copy.
 const COPIES: &str = "4.16M";
 const BYTES: f64 = (16 << 20) as f64;
-/// A client's turn is so many times as long as others: then it matters little that not all begin in
-/// the same instant.
+/// Behind the name of a measure: how many times as fast as the slowest client the fastest one was.
+const SPREAD: &str = ".spread";
+/// A client's turn is so many times as long as others: then it matters little that not all begin
+/// and end in the same instant.
 const LONGER: u32 = 10;
+/// So many clients share out what one has; of more, each turn is as much longer.
+const FEW: usize = 8;
 /// How long the clients may take to start, to set up, and to take a turn: less than whoever asks
 /// waits for.
-const START: Duration = Duration::from_secs(25);
-const SET_UP: Duration = Duration::from_secs(30);
-const TURN: Duration = Duration::from_secs(18);
+const START: Duration = Duration::from_secs(60);
+const SET_UP: Duration = Duration::from_secs(110);
+const TURN: Duration = Duration::from_secs(50);
 const END: Duration = Duration::from_secs(10);
 
 pub(super) fn catalogue(quick: bool) -> Vec<Measure> {
     let counts: &[usize] = if quick { &QUICK } else { &COUNTS };
-    let measure = |count: usize, direction: Direction| {
+    let measures = |count: usize, direction: Direction| {
         let clients = if count == 1 { "client" } else { "clients" };
-        let title = format!(
-            "{count} {clients}, 4 × 16 MiB {} each, pinned, sum of rates",
-            direction.words()
+        let (name, words) = (direction.name(), direction.words());
+        let (id, title) = (
+            format!("clients.{name}.{count}"),
+            format!("{count} {clients}, 4 × 16 MiB {words} each, pinned"),
         );
-        Measure::new(
-            format!("clients.{}.{count}", direction.name()),
-            title,
-            Unit::Rate,
-            Group::Clients,
-        )
+        let spread = (count > 1).then(|| {
+            let title = format!("{title}, the fastest to the slowest");
+            Measure::new(format!("{id}{SPREAD}"), title, Unit::Factor, Group::Clients)
+        });
+        let sum = Measure::new(id, format!("{title}, sum of rates"), Unit::Rate, Group::Clients);
+        std::iter::once(sum).chain(spread)
     };
     counts
         .iter()
-        .flat_map(|count| Direction::BOTH.map(|direction| measure(*count, direction)))
+        .flat_map(|count| Direction::BOTH.map(|direction| (*count, direction)))
+        .flat_map(|(count, direction)| measures(count, direction))
         .collect()
+}
+
+/// The measure whose turns also say this one.
+pub(crate) fn asked(measure: &str) -> &str {
+    measure.strip_suffix(SPREAD).unwrap_or(measure)
 }
 
 /// The direction and the number that a name says.
 fn named(measure: &str) -> Option<(Direction, usize)> {
     let (direction, count) = measure.strip_prefix("clients.")?.split_once('.')?;
     Some((Direction::named(direction)?, count.parse().ok().filter(|count| *count > 0)?))
+}
+
+/// How many clients a measure has.
+pub(crate) fn count(measure: &str) -> Option<usize> {
+    named(asked(measure)).map(|(_, count)| count)
 }
 
 /// The clients, which live from one measurement to the next: it takes long until many have started.
@@ -86,7 +103,7 @@ impl Clients {
         let Some((direction, count)) = named(measure) else { return Ok(None) };
         let request = Request::Prepare {
             measure: format!("queue.{}.{COPIES}", direction.name()),
-            milliseconds: (budget * LONGER).as_millis() as u64,
+            milliseconds: (budget * LONGER * count.div_ceil(FEW) as u32).as_millis() as u64,
         };
         let mut running = self.running.borrow_mut();
         if running.0.len() != count {
@@ -156,19 +173,17 @@ impl Drop for Running {
 
 /// The clients' turns as one: its rate is the sum of theirs, each over the client's own time.
 fn sum(measure: &str, answers: &[Answer], taken: Duration) -> Turn {
-    let mut rate = 0.0;
-    let mut operations = 0;
-    for answer in answers {
-        if let Answer::Taken(turn) = answer {
-            rate += turn.operations as f64 * BYTES / turn.seconds;
-            operations += turn.operations;
-        }
+    let turns = answers.iter().filter_map(|answer| match answer {
+        Answer::Taken(turn) => Some(turn),
+        _ => None,
+    });
+    let operations = turns.clone().map(|turn| turn.operations).sum();
+    let rates: Vec<f64> = turns.map(|turn| turn.operations as f64 * BYTES / turn.seconds).collect();
+    let mut samples = BTreeMap::from([(measure.to_owned(), vec![rates.iter().sum()])]);
+    if let Some(all) = statistics::summary(&rates) {
+        samples.insert(format!("{measure}{SPREAD}"), vec![all.high / all.low]);
     }
-    Turn {
-        samples: BTreeMap::from([(measure.to_owned(), vec![rate])]),
-        operations,
-        seconds: taken.as_secs_f64(),
-    }
+    Turn { samples, operations, seconds: taken.as_secs_f64() }
 }
 
 #[cfg(test)]
@@ -198,9 +213,18 @@ mod tests {
             assert_eq!(named(wrong), None, "{wrong}");
         }
         for measure in catalogue(false).into_iter().chain(catalogue(true)) {
-            assert!(named(&measure.id).is_some(), "{}", measure.id);
+            assert!(named(asked(&measure.id)).is_some(), "{}", measure.id);
         }
-        assert!(catalogue(true).iter().all(|measure| !measure.id.ends_with(".64")));
+        assert!(catalogue(true).iter().all(|measure| count(&measure.id) < Some(64)));
+    }
+
+    #[test]
+    fn the_fastest_is_held_against_the_slowest() {
+        let turn =
+            |seconds| Answer::Taken(Turn { samples: BTreeMap::new(), operations: 4, seconds });
+        let told = sum("clients.d2h.2", &[turn(2.0), turn(0.5)], Duration::from_secs(2));
+        assert_eq!(told.samples["clients.d2h.2"], [10.0 * BYTES]);
+        assert_eq!(told.samples["clients.d2h.2.spread"], [4.0]);
     }
 
     #[test]

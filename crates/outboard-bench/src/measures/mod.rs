@@ -14,7 +14,7 @@ mod waiting;
 
 use std::time::Duration;
 
-pub(crate) use self::clients::Clients;
+pub(crate) use self::clients::{Clients, asked, count as clients_of};
 pub use self::measure::Measure;
 pub(crate) use self::sampling::Prepared;
 use crate::lab::{Lab, Result};

@@ -126,7 +126,7 @@ impl<'a> Bench<'a> {
     /// long to start.
     pub(super) fn several_clients(&mut self, results: &mut Results) {
         let chosen = self.setup.choose(measures::clients_catalogue(self.setup.quick));
-        let count = |measure: &Measure| measure.id.rsplit('.').next().map(str::to_owned);
+        let count = |measure: &Measure| measures::clients_of(&measure.id);
         let (program, args) = self.own_participant();
         for same in chosen.chunk_by(|one, next| count(one) == count(next)) {
             if self.is_late(&same[0].title, results) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::super::way::{Seat, Way};
 use super::Bench;
 use crate::BenchError;
+use crate::measures::asked;
 use crate::participant::Participant;
 use crate::protocol::{Answer, Request};
 use crate::results::{Measured, Round};
@@ -18,6 +19,10 @@ pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a turn may take. None is meant to take more than 2 s.
 const TURN_LIMIT: Duration = Duration::from_secs(20);
+
+/// The same of many clients at once, which a small machine starts one after another.
+const MANY_LIMIT: Duration = Duration::from_secs(180);
+const MANY_TURN_LIMIT: Duration = Duration::from_secs(60);
 
 /// A participant for each way, where one could be started.
 pub(super) type Seats = Vec<Option<Seat>>;
@@ -50,7 +55,7 @@ impl Bench<'_> {
         for round in 0..rounds {
             for way in self.order(round) {
                 if let (Some(true), Some(Some(seat))) = (ready.get(way), seats.get_mut(way)) {
-                    take(&self.ways[way], seat, std::slice::from_mut(entry));
+                    take(&self.ways[way], seat, std::slice::from_mut(entry), TURN_LIMIT);
                     ready[way] = seat.participant.alive();
                 }
             }
@@ -124,7 +129,7 @@ impl Bench<'_> {
             });
             match prepared {
                 Ok(mut seat) => {
-                    take(&self.ways[way], &mut seat, entries);
+                    take(&self.ways[way], &mut seat, entries, TURN_LIMIT);
                     all.extend(seat.finish().map(|statistics| (way, statistics)));
                 }
                 Err(reason) => {
@@ -136,8 +141,9 @@ impl Bench<'_> {
         all
     }
 
-    /// One turn each of some measures, one way, in a new process that no other participant is
-    /// beside: what it starts may need all of the device's memory.
+    /// One turn each of some measures, or of several in a row that share their turns, one way, in a
+    /// new process that no other participant is beside: what it starts may need all of the device's
+    /// memory.
     pub(super) fn alone(
         &mut self,
         way: usize,
@@ -153,12 +159,12 @@ impl Bench<'_> {
                 return entries.iter_mut().for_each(|entry| missing(entry, &name, reason.clone()));
             }
         };
-        for entry in entries {
-            match seat.participant.ask(&self.preparation(&entry.id), LIMIT) {
+        for same in entries.chunk_by_mut(|one, next| asked(&one.id) == asked(&next.id)) {
+            match seat.participant.ask(&self.preparation(asked(&same[0].id)), MANY_LIMIT) {
                 Answer::Skipped { reason } | Answer::Failed { reason } => {
-                    missing(entry, &name, reason)
+                    same.iter_mut().for_each(|entry| missing(entry, &name, reason.clone()))
                 }
-                _ => take(&self.ways[way], &mut seat, std::slice::from_mut(entry)),
+                _ => take(&self.ways[way], &mut seat, same, MANY_TURN_LIMIT),
             }
         }
         seat.finish();
@@ -196,9 +202,9 @@ pub(super) fn hello(participant: &mut Participant) -> Result<(), String> {
 }
 
 /// One turn, noted with every entry that it has samples for.
-fn take(way: &Way, seat: &mut Seat, entries: &mut [Measured]) {
+fn take(way: &Way, seat: &mut Seat, entries: &mut [Measured], limit: Duration) {
     let before = way.used(seat);
-    let answer = seat.participant.ask(&Request::Run, TURN_LIMIT);
+    let answer = seat.participant.ask(&Request::Run, limit);
     let (client_cpu, server_cpu) = way.used(seat).since(&before);
     for entry in entries {
         match &answer {
