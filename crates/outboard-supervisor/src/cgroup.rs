@@ -168,8 +168,10 @@ impl Cgroup {
     /// earlier server.
     fn sweep(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
-                // One that has processes stays.
+            let name = entry.file_name();
+            let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+            // One whose process is about to be placed there stays, though it is another server's.
+            if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
                 let _ = fs::remove_dir(entry.path());
             }
         }
@@ -221,6 +223,21 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let error = Cgroup::at(&folder, Shares::default()).unwrap_err().to_string();
         assert!(error.contains("cgroup"), "{error}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn groups_are_removed_once_their_processes_have_ended() {
+        let folder = std::env::temp_dir().join(format!("outboard-groups-{}", std::process::id()));
+        let of = |process: u32| folder.join(format!("{PREFIX}{process}"));
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let (own, other) = (of(std::process::id()), of(ended.id()));
+        for group in [&own, &other, &folder.join(SERVER)] {
+            fs::create_dir_all(group).unwrap();
+        }
+        Cgroup { folder: folder.clone(), shares: Shares::default() }.sweep();
+        assert!(own.exists() && !other.exists() && folder.join(SERVER).exists());
         fs::remove_dir_all(folder).unwrap();
     }
 }
