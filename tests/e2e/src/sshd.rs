@@ -15,6 +15,11 @@ use crate::{Folder, Lines, Program, command, is_alive, target_dir, within};
 /// The name of the user who logs in, on a machine of namespaces.
 const USER: &str = "person";
 
+/// Of the key that has one.
+const PASSPHRASE: &str = "correct horse";
+/// The file with which a login shell says that it was started.
+const USED: &str = ".shell-was-used";
+
 /// A running sshd; ended when dropped. It listens at the loopback interface.
 #[derive(Debug)]
 pub struct Sshd {
@@ -33,6 +38,9 @@ pub struct Machine<'a> {
     pub mounts: &'a str,
     /// Lines of sshd's configuration.
     pub config: &'a str,
+    /// Its user's login shell, of those that `cargo xtask ssh` lays out; `sh` without it. `busybox`
+    /// is the shell and all other programs that are found.
+    pub shell: &'a str,
 }
 
 impl Sshd {
@@ -50,38 +58,40 @@ impl Sshd {
         for name in ["home", "run", "client", "bin"] {
             fs::create_dir(folder.0.join(name)).expect("it is new");
         }
-        for name in ["host", "key", "other"] {
+        for (name, passphrase) in [("host", ""), ("key", ""), ("other", ""), ("locked", PASSPHRASE)]
+        {
             let made = Command::new("ssh-keygen")
-                .args(["-q", "-t", "ed25519", "-N", "", "-f", &folder.path(name)])
+                .args(["-q", "-t", "ed25519", "-N", passphrase, "-f", &folder.path(name)])
                 .status();
             made.expect("ssh-keygen is there with ssh");
         }
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
         let port = free.expect("there is a free port").port();
         let (home, run) = (folder.path("home"), folder.path("run"));
-        folder.write("passwd", &format!("{USER}:x:1000:1000::{home}:/bin/sh\n"));
+        let shell = login_shell(&folder, machine.shell)?;
+        folder.write("passwd", &format!("{USER}:x:1000:1000::{home}:{shell}\n"));
         folder.allow("passwd", 0o644);
         let cache = match machine.is_new {
             true => format!("{home}/.cache"),
             false => target_dir().join("ssh-cache").display().to_string(),
         };
         let config = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\n\
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {} {}\n\
              UsePAM no\nStrictModes no\nLogLevel DEBUG1\nPidFile none\nMaxStartups 100\n{}\n\
              SetEnv OUTBOARD_CPU_MEMORY=256M XDG_RUNTIME_DIR={run} XDG_CACHE_HOME={cache}\n",
             folder.path("host"),
             folder.path("key.pub"),
+            folder.path("locked.pub"),
             machine.config,
         );
         let config = folder.write("sshd.conf", &config);
-        let libraries = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
-        let libraries = libraries.map(|path| debian.join(path).display().to_string()).join(":");
         // A user who cannot become another one logs in as who it is, and has that one's name.
         let script = format!(
             "#!/bin/sh\nhome={home}\nip link set lo up 2>/dev/null\nmount --bind {} /etc/passwd && {{ {}; }} || exit\n\
-             LD_LIBRARY_PATH={libraries} exec unshare --user --map-user=1000 --map-group=1000 {} \"$@\"\n",
+             LD_LIBRARY_PATH={} exec unshare --user --map-user=1000 --map-group=1000 {} \"$@\"\n",
             folder.path("passwd"),
             if machine.mounts.is_empty() { ":" } else { machine.mounts },
+            libraries(),
             program.display(),
         );
         folder.write("bin/sshd", &script);
@@ -105,7 +115,8 @@ impl Sshd {
     }
 
     /// The person's configuration. `gpu1` and `gpu2` are the machine, `inner` is it behind itself,
-    /// `apart` has a network of its own, and `wrong` has another key than it had.
+    /// `apart` has a network of its own, `wrong` has another key than it had, and `locked` takes a
+    /// key of the person's that has a passphrase.
     fn configure(&self, port: u16) {
         let own = |name: &str| self.folder.path(name);
         for (file, key) in [("known", "host.pub"), ("known-wrong", "other.pub")] {
@@ -120,19 +131,21 @@ impl Sshd {
         );
         let hosts = [
             ("gpu1", "known", ""),
+            ("locked", "known", ""),
             ("gpu2", "known", ""),
             ("inner", "known", "ProxyJump gpu1"),
             ("apart", "known", &apart),
             ("wrong", "known-wrong", ""),
         ];
         let hosts = hosts.map(|(name, known, more)| {
-            format!("Host {name}\n UserKnownHostsFile {}\n {more}\n", own(known))
+            let key = own(if name == "locked" { name } else { "key" });
+            let known = own(known);
+            format!("Host {name}\n UserKnownHostsFile {known}\n IdentityFile {key}\n {more}\n")
         });
         let config = format!(
             "{}Host *\n HostName 127.0.0.1\n Port {port}\n User {USER}\n HostKeyAlias machine\n \
-             IdentityFile {}\n IdentitiesOnly yes\n BatchMode yes\n StrictHostKeyChecking yes\n",
-            hosts.concat(),
-            own("key")
+             IdentitiesOnly yes\n BatchMode yes\n StrictHostKeyChecking yes\n",
+            hosts.concat()
         );
         let config = self.folder.write("ssh.conf", &config);
         let real = find_in_path("ssh").expect("it was asked for its release");
@@ -155,6 +168,29 @@ impl Sshd {
             ("OUTBOARD_SSH_DRIVER", "cpu".to_owned()),
             ("OUTBOARD_TRANSPORT", String::new()),
         ]
+    }
+
+    /// An agent that has the key with a passphrase, whose socket is in a folder.
+    pub fn agent(&self, folder: &Folder) -> Agent {
+        let socket = folder.path("agent");
+        let mut agent = Command::new("ssh-agent");
+        let agent = agent.args(["-D", "-a", &socket]).stdout(Stdio::null()).spawn();
+        let agent = Agent { child: agent.expect("it is there with ssh"), socket };
+        let answer = folder.write("answer", &format!("#!/bin/sh\necho '{PASSPHRASE}'\n"));
+        folder.allow("answer", 0o700);
+        let add = || {
+            let mut add = Command::new("ssh-add");
+            add.args(["-q", &self.folder.path("locked")]).env("SSH_AUTH_SOCK", &agent.socket);
+            add.env("SSH_ASKPASS", &answer).env("SSH_ASKPASS_REQUIRE", "force");
+            add.stdin(Stdio::null()).status().is_ok_and(|status| status.success())
+        };
+        assert!(within(Duration::from_secs(10), add), "the agent takes the key");
+        agent
+    }
+
+    /// Whether the user's shell, if it is not `sh`, was started.
+    pub fn has_used_shell(&self) -> bool {
+        self.home(USED).exists()
     }
 
     /// `outboard` as the person calls it.
@@ -243,6 +279,49 @@ impl Sshd {
         });
         ours.map(|process| (process, told(process, "cmdline"))).collect()
     }
+}
+
+/// A running ssh-agent; ended when dropped.
+#[derive(Debug)]
+pub struct Agent {
+    child: Child,
+    /// The value of `SSH_AUTH_SOCK`.
+    pub socket: String,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where the laid-out programs find their libraries.
+fn libraries() -> String {
+    let folders = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
+    folders.map(|path| target_dir().join("ssh").join(path).display().to_string()).join(":")
+}
+
+/// The path of the user's login shell: a script that says that it was started, and becomes it.
+fn login_shell(folder: &Folder, name: &str) -> Result<String, String> {
+    if name.is_empty() {
+        return Ok("/bin/sh".to_owned());
+    }
+    let places = ["bin", "usr/bin"].map(|bin| target_dir().join("ssh").join(bin).join(name));
+    let program = places.into_iter().find(|path| path.is_file());
+    let program = program.ok_or_else(|| format!("there is no {name}; `cargo xtask ssh`"))?;
+    let program = program.display();
+    let become_it = match name {
+        "busybox" => format!(
+            "mkdir -p {0}; {program} --install -s {0}; PATH={0} exec {program} sh \"$@\"",
+            folder.path("applets")
+        ),
+        _ => format!("LD_LIBRARY_PATH={} exec {program} \"$@\"", libraries()),
+    };
+    let script = format!("#!/bin/sh\ntouch {}/{USED}\n{become_it}\n", folder.path("home"));
+    let path = folder.write("shell", &script);
+    folder.allow("shell", 0o755);
+    Ok(path)
 }
 
 fn kill(process: u32) {

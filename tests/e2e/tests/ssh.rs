@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use outboard_e2e::sshd::{Machine, Sshd};
-use outboard_e2e::{Driver, Lines, Running, is_alive, processes_below, programs, within};
+use outboard_e2e::{Driver, Folder, Lines, Running, is_alive, processes_below, programs, within};
 use outboard_test_support::skip;
 
 /// An sshd, or the test is skipped.
@@ -164,6 +164,56 @@ fn a_machine_in_another_network_is_reached() {
     sshd.expect_nothing_left();
 }
 
+/// Whoever has to be asked for a passphrase has an agent, which ssh asks for each connection.
+#[test]
+fn a_key_with_a_passphrase_is_used_by_an_agent() {
+    let sshd = sshd!(Machine::default()).with_release();
+    let list = |socket: &str| {
+        let mut list = sshd.command(&["devices", "--server", "ssh://locked"]);
+        list.env("SSH_AUTH_SOCK", socket).output().expect("it runs")
+    };
+    let said = failure(&list("/nowhere"));
+    assert!(said.contains("Permission denied"), "{said}");
+    let folder = Folder::create();
+    let agent = sshd.agent(&folder);
+    assert!(text(&list(&agent.socket)).contains("Outboard CPU"));
+    let program = sshd.program("vector_add").env("SSH_AUTH_SOCK", &agent.socket);
+    program.through_list("ssh://locked").expect_success("by an agent");
+    sshd.expect_nothing_left();
+}
+
+/// What the user there has as a login shell is no matter, nor what it says at the beginning.
+#[test]
+fn login_shells_of_any_kind_start_a_server() {
+    for (shell, settings) in [("fish", ".config/fish/config.fish"), ("tcsh", ".tcshrc")] {
+        let sshd = sshd!(Machine { shell, ..Machine::default() });
+        let settings = sshd.home(settings);
+        fs::create_dir_all(settings.parent().expect("it has a folder")).expect("it is made");
+        fs::write(settings, "echo hello from the settings\n").expect("it is written");
+        let sshd = sshd.with_release();
+        let list = sshd.command(&["devices", "--server", "ssh://gpu1"]).output();
+        assert!(text(&list.expect("it runs")).contains("Outboard CPU"), "{shell}");
+        sshd.program("vector_add").through_list("ssh://gpu1").expect_success(shell);
+        assert!(sshd.has_used_shell(), "{shell}");
+        sshd.expect_nothing_left();
+    }
+}
+
+#[test]
+fn busybox_is_all_that_a_machine_needs() {
+    let sshd = sshd!(Machine { is_new: true, shell: "busybox", ..Machine::default() });
+    for copied in [true, false] {
+        let list = sshd.command(&["devices", "--server", "ssh://gpu1"]).output();
+        let list = list.expect("it runs");
+        assert!(text(&list).contains("Outboard CPU"), "{list:?}");
+        let said = String::from_utf8_lossy(&list.stderr);
+        assert_eq!(said.contains("copying this release"), copied, "{said}");
+    }
+    sshd.program("vector_add").through_list("ssh://gpu1").expect_success("busybox");
+    assert!(sshd.has_used_shell());
+    sshd.expect_nothing_left();
+}
+
 /// A program that goes on until its server is gone, and then ends with 3.
 fn endless(sshd: &Sshd, direct: &str) -> Running {
     let program = sshd.program("endless").arg("1").env("OUTBOARD_RECONNECT", "1");
@@ -267,12 +317,20 @@ fn machines_that_lack_something_are_named() {
     let through = ("OUTBOARD_SSH_DIRECT", "off");
     for (machine, variable, wanted) in [
         (
-            Machine { is_new: true, mounts: "mount -t tmpfs -o size=2m tmpfs $home", config: "" },
+            Machine {
+                is_new: true,
+                mounts: "mount -t tmpfs -o size=2m tmpfs $home",
+                ..Machine::default()
+            },
             direct,
             "No space left on device",
         ),
         (
-            Machine { is_new: true, mounts: "mount -t tmpfs -o noexec tmpfs $home", config: "" },
+            Machine {
+                is_new: true,
+                mounts: "mount -t tmpfs -o noexec tmpfs $home",
+                ..Machine::default()
+            },
             direct,
             "may be mounted noexec",
         ),

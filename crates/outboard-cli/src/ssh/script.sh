@@ -24,10 +24,21 @@ take() {
     return $filled
 }
 
+# So many bytes of standard input, and none of those behind them: busybox's `head` reads more than it
+# prints.
+exactly() {
+    block=65536
+    blocks=$(($1 / block)) rest=$(($1 % block))
+    if [ $blocks -gt 0 ]; then
+        dd bs=$block count=$blocks iflag=fullblock status=none || return 1
+    fi
+    if [ $rest -gt 0 ]; then dd bs=$rest count=1 iflag=fullblock status=none; fi
+}
+
 fill() {
     for part in $parts; do
         size=${part%%:*} path=${part#*:}
-        mkdir -p "$new/${path%/*}" "$home/${path%/*}" && head -c "$size" >"$new/$path" || return 1
+        mkdir -p "$new/${path%/*}" "$home/${path%/*}" && exactly "$size" >"$new/$path" || return 1
         chmod 755 "$new/$path" || return 1
     done
     (cd "$new" && sync $paths)
@@ -53,7 +64,7 @@ serve() {
         say machine "$found"
         return
     fi
-    for tool in sha256sum stat head tail mktemp find env sed; do
+    for tool in sha256sum stat dd tail mktemp find env sed; do
         if ! command -v "$tool" >/dev/null; then
             say missing "$tool"
             return
