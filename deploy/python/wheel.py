@@ -59,7 +59,7 @@ class Wheel:
 def main(dist, version, licences, output):
     dist, licences, output = map(pathlib.Path, (dist, licences, output))
     command = dist / "bin/outboard"
-    libraries = sorted(path for path in (dist / "lib").rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+    libraries = sorted(path for path in (dist / "lib/outboard").rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     programs = [command] + [path for path in libraries if ".so" in path.name and not path.is_symlink()]
     major, minor = floor(programs)
     name = f"manylinux_{major}_{minor}_{machine(command)}"

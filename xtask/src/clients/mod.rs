@@ -2,7 +2,6 @@
 //! have, and writes what came of it into `docs/clients.md`.
 
 mod earlier;
-mod machines;
 mod over_ssh;
 mod page;
 mod runs;
@@ -32,7 +31,7 @@ struct Kind {
 }
 
 /// All of them, in the order of the page. To add one is to add an entry.
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 15] = [
     Kind {
         name: "plain",
         how: "`outboard run` on this machine; compared with the software device in the program's process",
@@ -54,8 +53,8 @@ const KINDS: [Kind; 11] = [
         run: earlier::server_side,
     },
     Kind {
-        name: "runtimes of CUDA 8.0 and 9.1",
-        how: "XGBoost of PyPI's wheels of 2018, in which they are linked; compared with the software device in the program's process",
+        name: "runtimes of CUDA 8.0 to 10.2",
+        how: "linked into XGBoost of PyPI's wheels of 2018 (8.0, 9.1) and JCuda's libraries of Maven Central (9.2, 10.0, 10.1, 10.2); compared with the software device in the program's process",
         run: runtimes::run,
     },
     Kind {
@@ -67,6 +66,26 @@ const KINDS: [Kind; 11] = [
         name: "x86-64 client, aarch64 server",
         how: "the server emulated in the same way, with the software device",
         run: runs::arm_server,
+    },
+    Kind {
+        name: "aarch64 client of release N−1, server of this source",
+        how: "the client emulated in the same way, with the programs of `cargo xtask mixed`",
+        run: earlier::arm_client,
+    },
+    Kind {
+        name: "aarch64 client of this source, server of release N−1",
+        how: "the same",
+        run: earlier::arm_client_of_this_source,
+    },
+    Kind {
+        name: "client of this source, aarch64 server of release N−1",
+        how: "the server emulated, with the software device",
+        run: earlier::arm_server,
+    },
+    Kind {
+        name: "client of release N−1, aarch64 server of this source",
+        how: "the same",
+        run: earlier::arm_server_of_this_source,
     },
     Kind {
         name: "x86-64 with an old glibc",

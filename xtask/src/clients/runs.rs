@@ -1,21 +1,19 @@
 //! What is run by clients of each kind.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::machines::{INSTALLED, Machine, PROGRAMS};
 use crate::compared::{self, Outcome};
 use crate::cross::targets::{Target, folder};
 use crate::cross::tools;
 use crate::first::First;
+use crate::machines::{INSTALLED, Machine, PROGRAMS, arm_programs};
 use crate::programs::{self, Case, Platform};
 use crate::server::Server;
 use crate::stage::Dist;
-use crate::toolchain::{self, Toolchain};
-use crate::util::{self, root, said, step};
+use crate::util::{self, root, said};
 use crate::{image, python};
 
 /// What came of a run.
@@ -27,6 +25,8 @@ pub(super) struct Came {
 
 /// The program whose time counts: it launches a kernel, waits for it, and ends.
 pub(super) const SMALL: &str = "vector_add_shared_13_0";
+/// The same with the runtime linked in, for runs without the other one.
+pub(super) const SMALLEST: &str = "vector_add";
 
 /// Programs that do not do the same on an emulated aarch64 client, and why.
 pub(super) const ARM_EXCEPTIONS: &[(&str, &str)] = &[];
@@ -88,14 +88,6 @@ const FOR_ARM_SERVER: [&str; 12] = [
     "graph_explicit",
 ];
 
-/// Of other releases: folder, wheels. NVIDIA has none of 12.0 for aarch64.
-const ARM_WHEELS: [(&str, &[&str]); 4] = [
-    ("12.4", &["nvidia-cuda-runtime-cu12==12.4.127"]),
-    ("12.9", &["nvidia-cuda-runtime-cu12==12.9.79"]),
-    ("13.0", &["nvidia-cuda-runtime==13.0.96", "nvidia-cuda-nvrtc==13.0.88"]),
-    ("13.5", &["nvidia-cuda-runtime==13.5.37"]),
-];
-
 /// The installation of a kind.
 fn dist(name: &str) -> Result<Dist> {
     let dist = Dist { dir: Target::named(name).context("a kind of machines")?.dist() };
@@ -105,36 +97,11 @@ fn dist(name: &str) -> Result<Dist> {
     Ok(dist)
 }
 
-fn arm() -> Result<Machine> {
-    let machine = Machine::arm()?.with(&dist("aarch64")?.dir, INSTALLED);
+/// An aarch64 system with an installation.
+fn arm(dist: &Dist) -> Result<Machine> {
+    let machine = Machine::arm()?.with(&dist.dir, INSTALLED);
     machine.check()?;
     Ok(machine)
-}
-
-/// The test programs for aarch64, and NVIDIA's runtimes for it.
-fn arm_programs(whole: bool) -> Result<(PathBuf, Vec<Case>)> {
-    let (runtimes, dir) = (folder().join("cuda-aarch64"), folder().join("programs-aarch64"));
-    let toolchain = Toolchain::ensure()?;
-    for (release, wheels) in ARM_WHEELS {
-        let unpacked = runtimes.join(release);
-        if !unpacked.exists() {
-            step(&format!("installing CUDA {release}'s runtime for aarch64"));
-            let new = runtimes.join(format!("{release}.new"));
-            toolchain.unpack_arm_wheels(wheels, &new)?;
-            fs::rename(&new, &unpacked).context("cannot name the runtime's folder")?;
-        }
-        let libraries = dir.join("lib").join(release);
-        fs::create_dir_all(&libraries).context("cannot create a folder of programs")?;
-        programs::copy_runtime(&toolchain::libraries(&unpacked, release), &libraries)?;
-    }
-    let platform = Platform {
-        dir: dir.clone(),
-        compiler: vec!["aarch64-linux-gnu-g++".into()],
-        beside_nvcc: Some(tools::arm_compiler_beside_nvcc()?),
-        runtimes: Some(runtimes),
-    };
-    let chosen = (!whole).then_some(&CHOICE[..]);
-    Ok((dir, programs::for_platform(&platform, chosen)?))
 }
 
 pub(super) fn server(dist: &Dist) -> Result<Server> {
@@ -229,36 +196,50 @@ pub(super) fn container(_whole: bool) -> Result<Came> {
     Ok(Came { what, first: Some(came.first) })
 }
 
+/// The installation for aarch64.
+pub(super) fn arm_dist() -> Result<Dist> {
+    dist("aarch64")
+}
+
 pub(super) fn arm_client(whole: bool) -> Result<Came> {
-    let (dir, cases) = arm_programs(whole)?;
-    let (dist, own) = (Dist::laid_out()?, compared::own()?);
-    let (server, machine) = (server(&dist)?, arm()?.with(&dir, PROGRAMS));
-    let native = |case: &Case| compared::here(&dist, &server, case);
+    arm_client_of(&arm_dist()?, &Dist::laid_out()?, (!whole).then_some(&CHOICE))
+}
+
+/// Programs on an aarch64 system, by one installation's client and another one's server.
+pub(super) fn arm_client_of(
+    client: &Dist,
+    serving: &Dist,
+    programs: Option<&[&str]>,
+) -> Result<Came> {
+    let (dir, cases) = arm_programs(programs)?;
+    let here = Dist::laid_out()?;
+    let machine = arm(client)?.with(&dir, PROGRAMS);
+    let (plain, server, own) = (server(&here)?, server(serving)?, compared::own()?);
+    let native = |case: &Case| compared::here(&here, &plain, case);
     let through = |case: &Case| there(&machine, &server, case, &dir);
     let outcome = compared::compare(&cases, |case| own.get(&case.name).map(native), through)?;
     outcome.check(ARM_EXCEPTIONS)?;
-    Ok(Came { what: count(&outcome), first: Some(first(SMALL, &cases, native, through)?) })
+    let small = if cases.iter().any(|case| case.name == SMALL) { SMALL } else { SMALLEST };
+    Ok(Came { what: count(&outcome), first: Some(first(small, &cases, native, through)?) })
 }
 
 pub(super) fn arm_server(_whole: bool) -> Result<Came> {
-    let (dist, own) = (Dist::laid_out()?, compared::own()?);
-    let machine = arm()?;
+    arm_server_of(&Dist::laid_out()?, &arm_dist()?)
+}
+
+/// Programs of this machine, by one installation's client and another one's emulated server.
+pub(super) fn arm_server_of(client: &Dist, serving: &Dist) -> Result<Came> {
+    let machine = arm(serving)?;
+    let (here, own) = (Dist::laid_out()?, compared::own()?);
     let command = machine.command(&format!("{INSTALLED}/bin/outboard"));
     let emulated = Server::start(command, &["--listen", "127.0.0.1:0"], Some("cpu"))?;
-    let native = server(&dist)?;
+    let plain = server(&here)?;
     let cases: Vec<Case> =
         FOR_ARM_SERVER.iter().filter_map(|name| own.get(*name).cloned()).collect();
-    let outcome = compared::compare(
-        &cases,
-        |case| Some(compared::here(&dist, &native, case)),
-        |case| compared::here(&dist, &emulated, case),
-    );
-    let first = first(
-        "vector_add",
-        &cases,
-        |case| compared::here(&dist, &native, case),
-        |case| compared::here(&dist, &emulated, case),
-    );
+    let native = |case: &Case| compared::here(&here, &plain, case);
+    let through = |case: &Case| compared::here(client, &emulated, case);
+    let outcome = compared::compare(&cases, |case| Some(native(case)), through);
+    let first = first(SMALLEST, &cases, native, through);
     emulated.end();
     let outcome = outcome?;
     outcome.check(&[])?;

@@ -12,7 +12,7 @@ mod symbols;
 pub(crate) mod targets;
 pub(crate) mod tools;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -55,10 +55,20 @@ pub(crate) fn build(target: &Target, profile: Profile) -> Result<Dist> {
 
 /// Builds for a kind.
 pub(crate) fn compile(target: &Target, profile: Profile) -> Result<()> {
+    compile_source(target, profile, &util::root(), &targets::folder())
+}
+
+/// The same of the source in a folder, below `built`.
+pub(crate) fn compile_source(
+    target: &Target,
+    profile: Profile,
+    source: &Path,
+    built: &Path,
+) -> Result<()> {
     tools::ensure(&[target])?;
     let (name, _) = profile.names();
     step(&format!("building for {} ({name})", target.name));
-    let mut cargo = tools::build(target)?;
+    let mut cargo = tools::build(target, source, built)?;
     let packages: &[&str] = match target.parts {
         Parts::All => &stage::PACKAGES,
         Parts::Command => &["outboard-cli"],

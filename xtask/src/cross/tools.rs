@@ -2,7 +2,7 @@
 //! a C compiler, a linker and the C libraries of every age.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -59,14 +59,14 @@ fn lacks_standard_library(target: &Target) -> Option<String> {
     })
 }
 
-/// Cargo, by way of Zig: builds for a kind.
-pub(crate) fn build(target: &Target) -> Result<Command> {
+/// Cargo, by way of Zig: builds the source in a folder for a kind, below `built`.
+pub(crate) fn build(target: &Target, source: &Path, built: &Path) -> Result<Command> {
     let mut paths = vec![venv().join("bin")];
     paths.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let path = std::env::join_paths(paths).context("PATH cannot be put together")?;
     let mut command = util::cargo();
-    command.env("PATH", path).current_dir(util::root()).arg("zigbuild");
-    command.arg("--target-dir").arg(folder()).arg("--target");
+    command.env("PATH", path).current_dir(source).arg("zigbuild");
+    command.arg("--target-dir").arg(built).arg("--target");
     command.arg(format!("{}{}", target.triple, target.oldest));
     command.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", same_anywhere()?);
     Ok(command)

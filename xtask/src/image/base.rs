@@ -2,6 +2,7 @@
 //! packages and apt, without manuals, as Debian's own image for containers has them.
 
 use super::{APART, packages};
+use crate::machines::Emulation;
 use crate::util::{self, root, step};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
@@ -39,6 +40,26 @@ pub(super) fn ensure() -> Result<()> {
 
 /// Makes the archive of a system's files, unless it is there, with some options of mmdebstrap's.
 pub(crate) fn make(archive: &Path, release: &str, options: &[String]) -> Result<()> {
+    // What it mounts is gone with it.
+    let mut apart = Command::new("unshare");
+    apart.arg("--mount");
+    make_by(apart, archive, release, options)
+}
+
+/// The same of a system for aarch64.
+pub(crate) fn make_emulated(
+    emulation: &Emulation,
+    archive: &Path,
+    release: &str,
+    options: &[String],
+) -> Result<()> {
+    // It would ask a program of another package whether this machine can run what it installs.
+    let foreign = ["--architectures=arm64", "--skip=check/qemu"].map(str::to_owned);
+    make_by(emulation.command(), archive, release, &[&foreign[..], options].concat())
+}
+
+/// The same by a command that runs its arguments apart from this machine.
+fn make_by(mut command: Command, archive: &Path, release: &str, options: &[String]) -> Result<()> {
     if archive.exists() {
         return Ok(());
     }
@@ -48,9 +69,7 @@ pub(crate) fn make(archive: &Path, release: &str, options: &[String]) -> Result<
     let mut paths = OsString::from(packages::dir().join("usr/bin"));
     paths.push(":");
     paths.push(std::env::var_os("PATH").unwrap_or_default());
-    // What it mounts is gone with it.
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "perl"]).arg(packages::dir().join("usr/bin/mmdebstrap"));
+    command.arg("perl").arg(packages::dir().join("usr/bin/mmdebstrap"));
     command.args(["--quiet", "--mode=root", "--variant=apt"]).env("PATH", paths);
     util::run(command.args(options).arg(release).arg(&new))?;
     fs::rename(new, archive).context("cannot name what was made")

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::cross::{self, Target};
 use crate::stage::{self, Dist, Profile};
 use crate::util::{self, root, step};
 
@@ -33,15 +34,50 @@ fn git() -> Command {
     git
 }
 
-/// Where a commit is built.
-fn folder(commit: &str) -> PathBuf {
-    util::target_dir().join("mixed").join(&commit[..commit.len().min(12)])
+/// Where a commit is built, for another kind of machines if one is named.
+fn folder(commit: &str, kind: Option<&Target>) -> PathBuf {
+    let mut name = commit[..commit.len().min(12)].to_owned();
+    if let Some(kind) = kind {
+        name = format!("{name}-{}", kind.name);
+    }
+    util::target_dir().join("mixed").join(name)
 }
 
 /// Builds a commit and lays it out, unless that was done before: a commit does not change.
 pub(super) fn build(commit: &str) -> Result<Dist> {
+    laid_out(commit, None, |source, target| {
+        let (profile, name) = Profile::Dev.names();
+        seed(&util::target_dir().join(name), &target.join(name))?;
+        let mut cargo = util::cargo();
+        cargo.current_dir(source).args(["build", "--profile", profile]);
+        stage::PACKAGES.iter().for_each(|package| _ = cargo.args(["--package", package]));
+        util::run(cargo.env("CARGO_TARGET_DIR", target))?;
+        Ok(target.join(name))
+    })
+}
+
+/// The same for another kind of machines.
+pub(super) fn build_for(kind: &Target, commit: &str) -> Result<Dist> {
+    laid_out(commit, Some(kind), |source, target| {
+        let (_, name) = Profile::Dev.names();
+        let built = Path::new(kind.triple).join(name);
+        for part in [Path::new(name), &built] {
+            seed(&cross::targets::folder().join(part), &target.join(part))?;
+        }
+        cross::compile_source(kind, Profile::Dev, source, target)?;
+        Ok(target.join(built))
+    })
+}
+
+/// Lays out what `compile` says it has built of a commit's source, given its folder and the one to
+/// build in; unless it is there.
+fn laid_out(
+    commit: &str,
+    kind: Option<&Target>,
+    compile: impl FnOnce(&Path, &Path) -> Result<PathBuf>,
+) -> Result<Dist> {
     let commit = resolve(commit)?;
-    let folder = folder(&commit);
+    let folder = folder(&commit, kind);
     let dist = Dist { dir: folder.join("dist") };
     if dist.outboard().exists() {
         return Ok(dist);
@@ -49,13 +85,8 @@ pub(super) fn build(commit: &str) -> Result<Dist> {
     step(&format!("building {commit}"));
     let (source, target) = (folder.join("source"), folder.join("target"));
     check_out(&commit, &source)?;
-    let (profile, name) = Profile::Dev.names();
-    seed(&util::target_dir().join(name), &target.join(name))?;
-    let mut cargo = util::cargo();
-    cargo.current_dir(&source).args(["build", "--profile", profile]);
-    stage::PACKAGES.iter().for_each(|package| _ = cargo.args(["--package", package]));
-    util::run(cargo.env("CARGO_TARGET_DIR", &target))?;
-    let laid_out = Dist::lay_out(&target.join(name), folder.join("dist.new"))?;
+    let built = compile(&source, &target)?;
+    let laid_out = Dist::lay_out(&built, folder.join("dist.new"))?;
     fs::rename(&laid_out.dir, &dist.dir).context("cannot name the release's folder")?;
     // Gigabytes that nobody needs again.
     for spent in [source, target] {

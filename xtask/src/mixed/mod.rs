@@ -6,8 +6,10 @@ mod pairs;
 mod ways;
 
 use anyhow::{Context, Result};
+pub(crate) use pairs::PROGRAMS;
 use pairs::Ran;
 
+use crate::cross::Target;
 use crate::releases::Releases;
 use crate::stage::Dist;
 use crate::util::{self, root};
@@ -70,4 +72,9 @@ impl Earlier {
 /// The last release, built.
 pub(crate) fn release() -> Result<Dist> {
     earlier::build(&last()?)
+}
+
+/// The same for another kind of machines.
+pub(crate) fn release_for(kind: &Target) -> Result<Dist> {
+    earlier::build_for(kind, &last()?)
 }

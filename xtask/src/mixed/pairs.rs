@@ -15,7 +15,7 @@ use crate::stage::{self, Dist};
 use crate::util::{self, step};
 
 /// Programs that are run: some of every family of calls.
-const PROGRAMS: [&str; 22] = [
+pub(crate) const PROGRAMS: [&str; 22] = [
     "answers",
     "arrays",
     "atomics",

@@ -28,7 +28,7 @@ mod third_party;
 mod tools;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -93,10 +93,12 @@ fn attempt(args: &Args, folder: &Path) -> Result<()> {
         let all = targets.iter().copied().chain(more);
         all.into_iter().try_for_each(|target| cross::compile(target, profile))?;
     }
-    let work = folder.with_extension("work");
+    // Beside it; the end of its name, which is a version, is no extension.
+    let beside = |what: &str| PathBuf::from(format!("{}-{what}", folder.display()));
+    let work = beside("work");
     make(&targets, profile, &source, &work, folder)?;
     if args.twice {
-        let (again, work) = (folder.with_extension("again"), folder.with_extension("work-again"));
+        let (again, work) = (beside("again"), beside("work-again"));
         make(&targets, profile, &source, &work, &again)?;
         sums::compare(folder, &again)?;
         remove(&again)?;

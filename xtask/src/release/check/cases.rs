@@ -1,17 +1,17 @@
 //! The cases: each installs one file of a release, uses it, removes it, and looks at what is left.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 
-use super::files::Files;
-use super::{PROGRAM, system};
+use super::files::{self, Files};
+use super::{file, system};
 use crate::apart::{Case, within};
 use crate::image::blocks::word;
 use crate::image::machine::Machine;
 use crate::image::podman::{self, ADDRESS};
+use crate::machines::PROGRAMS;
 use crate::programs;
 
 pub(super) struct World {
@@ -49,48 +49,29 @@ impl World {
     /// A system without anything of the project's that sees the release and a CUDA program.
     fn machine(&self) -> Result<Machine> {
         let release = format!("{}:/release", self.folder.display());
-        let programs = format!("{}:/programs", programs::dir().display());
+        let programs = format!("{}:{PROGRAMS}", programs::dir().display());
         Machine::start("system", &self.image, "/release", &[&release, &programs])
     }
 
-    /// The name of the file of the release that begins and ends so; of a processor's, this
-    /// machine's.
+    /// The name of a file of the release for this machine.
     fn file(&self, begin: &str, end: &str) -> Result<String> {
-        let words: &[&str] = match std::env::consts::ARCH {
-            "x86_64" => &["x86_64", "amd64"],
-            _ => &["aarch64", "arm64"],
-        };
-        let files = fs::read_dir(&self.folder).context("cannot list the release")?.flatten();
-        let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
-        let mut fits = names.filter(|name| name.starts_with(begin) && name.ends_with(end));
-        let found = fits.find(|name| words.iter().any(|word| name.contains(word)));
-        found.with_context(|| format!("the release has no {begin}…{end} for this machine"))
+        file(&self.folder, std::env::consts::ARCH, begin, end)
     }
 }
 
 /// Runs the CUDA program by a command and its flags.
 fn works(machine: &Machine, outboard: &str, flags: &str) -> Result<()> {
-    let said = machine.says(&format!("{outboard} run {flags} -- /programs/{PROGRAM}"))?;
-    ensure!(said.contains("right"), "the program says {said}");
-    Ok(())
+    super::works(|line| machine.says(line), outboard, flags)
 }
 
 /// Fails unless a machine's files are those of before, but for what is `named`.
 fn nothing_left(machine: &Machine, before: &Files, named: &[&str]) -> Result<()> {
-    let left = Files::of(machine)?.since(before);
-    let named = |path: &str| named.iter().any(|name| path == *name || is_below(path, name));
-    let other: Vec<_> = left.iter().filter(|path| !named(&path[1..])).cloned().collect();
-    if other.is_empty() { Ok(()) } else { bail!("left behind: {}", other.join(", ")) }
-}
-
-/// A path is below one that ends with a slash.
-fn is_below(path: &str, folder: &str) -> bool {
-    folder.ends_with('/') && (path.starts_with(folder) || format!("{path}/") == folder)
+    files::nothing_left(&Files::of(|line| machine.says(line))?, before, named)
 }
 
 fn archive(world: &mut World) -> Result<()> {
     let machine = world.machine()?;
-    let before = Files::of(&machine)?;
+    let before = Files::of(|line| machine.says(line))?;
     machine.follow("docs/install.md", "### From an archive", 1)?;
     let said = machine.follow("docs/service.md", "# The server as a service", 1)?;
     machine.is_active("outboard")?;
@@ -111,9 +92,9 @@ fn archive(world: &mut World) -> Result<()> {
 
 fn deb(world: &mut World) -> Result<()> {
     let machine = world.machine()?;
-    let before = Files::of(&machine)?;
+    let before = Files::of(|line| machine.says(line))?;
     let install = format!("dpkg --install {}", world.file("outboard_", ".deb")?);
-    packaged(&machine, &install)?;
+    packaged(&machine, &install, &install)?;
     machine.says("dpkg --remove outboard")?;
     nothing_left(&machine, &before, &STATE)?;
     machine.says("test -e /etc/outboard/outboard.toml && dpkg --purge outboard")?;
@@ -152,10 +133,11 @@ rm -r rpm system.spec";
 fn rpm(world: &mut World) -> Result<()> {
     let machine = world.machine()?;
     machine.says(SYSTEM_OF_RPM)?;
-    let before = Files::of(&machine)?;
+    let before = Files::of(|line| machine.says(line))?;
     let package = world.file("outboard-", ".rpm")?;
-    packaged(&machine, &format!("rpm --upgrade --replacepkgs {package}"))?;
-    machine.says("rpm --erase outboard")?;
+    let install = format!("dnf --assumeyes install ./{package}");
+    packaged(&machine, &install, &format!("rpm --upgrade --replacepkgs {package}"))?;
+    machine.says("dnf --assumeyes remove outboard")?;
     nothing_left(&machine, &before, &[&STATE[..], &FILESYSTEM].concat())?;
     machine.follow(UNINSTALLING, "## A server", 2)?;
     nothing_left(&machine, &before, &FILESYSTEM)
@@ -165,8 +147,8 @@ fn rpm(world: &mut World) -> Result<()> {
 const FILESYSTEM: [&str; 2] =
     ["/usr/share/fish/vendor_completions.d", "/usr/share/zsh/site-functions"];
 
-/// Installs a package by a line, uses it as a service, and installs it again.
-fn packaged(machine: &Machine, install: &str) -> Result<()> {
+/// Installs a package by a line, uses it as a service, and installs it again by another line.
+fn packaged(machine: &Machine, install: &str, again: &str) -> Result<()> {
     machine.says(install)?;
     let units = "systemctl is-enabled outboard outboard-broker || true";
     let said = machine.says(units)?;
@@ -175,7 +157,7 @@ fn packaged(machine: &Machine, install: &str) -> Result<()> {
     machine.says(LOCAL)?;
     machine.is_active("outboard")?;
     works(machine, "outboard", "--server 127.0.0.1")?;
-    machine.says(install)?;
+    machine.says(again)?;
     machine.is_active("outboard")?;
     let journal = machine.says("journalctl --unit=outboard --no-pager --output=cat")?;
     ensure!(journal.contains("upgrades=1"), "the server has not become the new one: {journal}");
@@ -187,7 +169,7 @@ fn wheel(world: &mut World) -> Result<()> {
     machine.says("useradd --home-dir /srv/person --create-home person")?;
     let person = |line: &str| machine.says(&format!("cd /srv/person; runuser -u person -- {line}"));
     person("python3 -m venv venv")?;
-    let before = Files::of(&machine)?;
+    let before = Files::of(|line| machine.says(line))?;
     let pip = "venv/bin/python -m pip --no-cache-dir --disable-pip-version-check --quiet";
     let wheel = world.file("outboard-", ".whl")?;
     person(&format!("{pip} install --no-index /release/{wheel}"))?;

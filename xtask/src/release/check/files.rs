@@ -1,15 +1,17 @@
 //! The files of a system, and what became of them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
-use crate::image::machine::Machine;
+use crate::util::said;
 
 /// What changes while a system runs and programs are installed, whatever they are: what the kernel
 /// shows, journals, the records of package managers and of systemd, and the copies of lists of
 /// users that their tools keep.
-const ALIVE: [&str; 21] = [
+const ALIVE: [&str; 23] = [
     "/dev",
     "/etc/.pwd.lock",
     "/etc/group-",
@@ -24,7 +26,9 @@ const ALIVE: [&str; 21] = [
     "/run/systemd",
     "/sys",
     "/usr/lib/sysimage/rpm",
+    "/var/cache/dnf",
     "/var/cache/ldconfig",
+    "/var/lib/dnf",
     "/var/lib/dpkg",
     "/var/lib/rpm",
     "/var/lib/systemd",
@@ -33,21 +37,28 @@ const ALIVE: [&str; 21] = [
     "/tmp/systemd-private",
 ];
 
-/// Prints each file's kind, rights, owner, target and name, and each one's sum and name.
+/// Prints each file's kind, rights, owner, target and name, and each one's sum and name. The folder
+/// that is the root may be its argument.
 const LIST: &str = r"
-find / -xdev \( -path /proc -o -path /sys -o -path /dev \) -prune -o -printf '%y %m %U %G %l\t%p\n'
-find /run -xdev -printf '%y %m %U %G %l\t%p\n'
-find / -xdev \( -path /proc -o -path /sys -o -path /dev \) -prune -o -type f -print0 |
-    xargs -0 sha256sum | sed 's/  /\t/'
+cd ${1:-/}
+find . -xdev \( -path ./proc -o -path ./sys -o -path ./dev \) -prune -o -printf '%y %m %U %G %l\t/%P\n'
+find ./run -xdev -mindepth 1 -printf '%y %m %U %G %l\t/run/%P\n'
+find . -xdev \( -path ./proc -o -path ./sys -o -path ./dev \) -prune -o -type f -print0 |
+    xargs -0 sha256sum | sed 's/  \./\t/'
 ";
 
 /// What is known of each file by its path.
 pub(super) struct Files(BTreeMap<String, String>);
 
 impl Files {
-    /// All of a machine's as they are now.
-    pub(super) fn of(machine: &Machine) -> Result<Files> {
-        Ok(Files::read(&machine.says(LIST)?))
+    /// All of a machine's as they are now; `says` runs a line of shell there.
+    pub(super) fn of(says: impl Fn(&str) -> Result<String>) -> Result<Files> {
+        Ok(Files::read(&says(LIST)?))
+    }
+
+    /// All of a system's whose root is a folder of this machine.
+    pub(super) fn below(root: &Path) -> Result<Files> {
+        Ok(Files::read(&said(Command::new("sh").args(["-ec", LIST, "sh"]).arg(root))?))
     }
 
     fn read(listing: &str) -> Files {
@@ -75,6 +86,19 @@ impl Files {
         found.extend(gone.map(|path| format!("-{path}")));
         found
     }
+}
+
+/// Fails unless files are those of before, but for what is `named`.
+pub(super) fn nothing_left(now: &Files, before: &Files, named: &[&str]) -> Result<()> {
+    let left = now.since(before);
+    let named = |path: &str| named.iter().any(|name| path == *name || is_below(path, name));
+    let other: Vec<_> = left.iter().filter(|path| !named(&path[1..])).cloned().collect();
+    if other.is_empty() { Ok(()) } else { bail!("left behind: {}", other.join(", ")) }
+}
+
+/// A path is below one that ends with a slash.
+fn is_below(path: &str, folder: &str) -> bool {
+    folder.ends_with('/') && (path.starts_with(folder) || format!("{path}/") == folder)
 }
 
 #[cfg(test)]

@@ -2,17 +2,22 @@
 //! of what runs there, and an emulator where the processor is another one. The network is this
 //! machine's.
 
+mod emulation;
+mod programs;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use crate::cross::targets::folder;
 use crate::cross::tools;
 use crate::debian::{self, Release};
-use crate::util::step;
+use crate::util::{said, step};
+pub(crate) use emulation::Emulation;
+pub(crate) use programs::arm_programs;
 
 /// Where an installation and the test programs are seen there.
 pub(crate) const INSTALLED: &str = "/opt/outboard";
@@ -22,13 +27,16 @@ pub(crate) const PROGRAMS: &str = "/programs";
 pub(crate) struct Machine {
     root: PathBuf,
     emulator: Option<PathBuf>,
+    /// The namespace that it is in, if not in one for each command.
+    emulation: Option<Emulation>,
     /// What of this machine is seen there, and where.
     seen: Vec<(PathBuf, &'static str)>,
 }
 
 /// Enters the namespaces' half: mounts what is seen, says by whom aarch64 programs are run, and
 /// becomes the command. What is mounted ends with it.
-const ENTER: &str = r#"
+const ENTER: [&str; 3] = [
+    r#"
 set -e
 root=$1 emulator=$2
 shift 2
@@ -36,16 +44,25 @@ mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
 mount -t tmpfs tmpfs "$root/tmp"
 while [ "$1" != -- ]; do
+    mkdir -p "$root$2"
     mount --bind "$1" "$root$2"
     shift 2
 done
 shift
 if [ -n "$emulator" ]; then
-    mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
-    printf '%s' ':aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:'"$emulator:F" \
-        > /proc/sys/fs/binfmt_misc/register
+"#,
+    REGISTER,
+    r#"
 fi
 exec chroot "$root" "$@"
+"#,
+];
+
+/// Has Linux start aarch64 programs by `$emulator` in this user namespace.
+const REGISTER: &str = r#"
+mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
+printf '%s' ':aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:'"$emulator:F" \
+    > /proc/sys/fs/binfmt_misc/register
 "#;
 
 /// A user of its own lets it mount and say who runs aarch64 programs, for itself alone.
@@ -57,21 +74,31 @@ impl Machine {
     pub(crate) fn arm() -> Result<Machine> {
         let release = Release { name: tools::NEW, architecture: "arm64" };
         let root = system("root-aarch64", &release, &["libc6", "libstdc++6", "libgcc-s1", "dash"])?;
-        Ok(Machine { root, emulator: Some(tools::emulator()?), seen: Vec::new() })
+        Ok(Machine { emulator: Some(tools::emulator()?), ..Machine::with_root(root) })
     }
 
     /// Debian 11, whose glibc is 2.31: the oldest system whose packages Debian's mirrors have.
     pub(crate) fn old() -> Result<Machine> {
         let release = Release { name: "bullseye", architecture: tools::host_architecture()? };
         let root = system("root-old", &release, &["libc6", "libstdc++6", "libgcc-s1", "dash"])?;
-        Ok(Machine { root, emulator: None, seen: Vec::new() })
+        Ok(Machine::with_root(root))
     }
 
     /// Nothing at all.
     pub(crate) fn empty() -> Result<Machine> {
         let root = folder().join("root-empty");
         fill(&root)?;
-        Ok(Machine { root, emulator: None, seen: Vec::new() })
+        Ok(Machine::with_root(root))
+    }
+
+    /// A whole aarch64 system in a folder, with its own users.
+    pub(crate) fn emulated(root: PathBuf, emulation: Emulation) -> Result<Machine> {
+        fill(&root)?;
+        Ok(Machine { emulation: Some(emulation), ..Machine::with_root(root) })
+    }
+
+    fn with_root(root: PathBuf) -> Machine {
+        Machine { root, emulator: None, emulation: None, seen: Vec::new() }
     }
 
     /// The same with a folder of this machine.
@@ -82,8 +109,15 @@ impl Machine {
 
     /// A command that runs a program there.
     pub(crate) fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("unshare");
-        command.args(NAMESPACES).args(["sh", "-c", ENTER, "sh"]).arg(&self.root);
+        let mut command = match &self.emulation {
+            Some(emulation) => emulation.command(),
+            None => {
+                let mut command = Command::new("unshare");
+                command.args(NAMESPACES);
+                command
+            }
+        };
+        command.args(["sh", "-c", &ENTER.concat(), "sh"]).arg(&self.root);
         command.arg(self.emulator.as_deref().unwrap_or(Path::new("")));
         for (folder, at) in &self.seen {
             command.arg(folder).arg(at);
@@ -92,6 +126,16 @@ impl Machine {
         command.env("OUTBOARD_CONFIG", "none").env_remove("OUTBOARD_LIB");
         command.env_remove("LD_LIBRARY_PATH");
         command
+    }
+
+    /// Where its files are.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What a line of shell prints there, which must succeed.
+    pub(crate) fn says(&self, line: &str) -> Result<String> {
+        said(self.command("/bin/sh").args(["-ec", line]).stdin(Stdio::null()))
     }
 
     /// Fails with what hinders if no program can be run there.
@@ -110,7 +154,7 @@ impl Machine {
 
 /// The folders that are mounted over.
 fn fill(root: &Path) -> Result<()> {
-    for folder in ["dev", "proc", "tmp", &INSTALLED[1..], &PROGRAMS[1..]] {
+    for folder in ["dev", "proc", "tmp"] {
         let folder = root.join(folder);
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
