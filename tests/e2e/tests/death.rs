@@ -5,14 +5,9 @@
 use outboard_e2e::{Driver, Program, Server, is_alive, within};
 use std::time::{Duration, Instant};
 
-/// Within a second.
-const SOON: Duration = Duration::from_secs(1);
-/// The same on a GPU: on an H200, with other tests beside it, a program has taken 1.1 s.
-const SOON_ON_A_GPU: Duration = Duration::from_secs(5);
-
-fn soon() -> Duration {
-    if Driver::chosen() == Driver::Nvidia { SOON_ON_A_GPU } else { SOON }
-}
+/// Long before a silent peer counts as gone. On machines that had much to do, 1.1 s (an H200) and
+/// 2.2 s (two processors) went by.
+const SOON: Duration = Duration::from_secs(5);
 
 /// A server that waits for one second for clients whose connection was closed.
 fn server() -> Server {
@@ -44,7 +39,7 @@ fn a_killed_worker_gives_its_program_a_lasting_error_and_spares_the_neighbour() 
     let killed = Instant::now();
     kill(worker);
     let outcome = program.finish();
-    assert!(killed.elapsed() < soon(), "the program took {:?} to fail", killed.elapsed());
+    assert!(killed.elapsed() < SOON, "the program took {:?} to fail", killed.elapsed());
     assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert!(
@@ -70,13 +65,13 @@ fn deaths_are_noticed_in_shared_memory() {
     let killed = Instant::now();
     kill(server.only_worker());
     let outcome = program.finish();
-    assert!(killed.elapsed() < soon(), "the program took {:?} to fail", killed.elapsed());
+    assert!(killed.elapsed() < SOON, "the program took {:?} to fail", killed.elapsed());
     assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
 
     let mut program = running();
     server.only_worker();
     program.kill();
-    assert!(within(soon(), || server.workers().is_empty()), "the worker ended soon");
+    assert!(within(SOON, || server.workers().is_empty()), "the worker ended soon");
 }
 
 /// The software device touches pages that the file no longer has, and its worker dies of that; a
@@ -106,7 +101,7 @@ fn a_program_whose_worker_dies_under_a_host_function_gets_the_same_error() {
         let killed = Instant::now();
         kill(server.only_worker());
         let outcome = program.finish();
-        assert!(killed.elapsed() < soon(), "the program took {:?} to fail", killed.elapsed());
+        assert!(killed.elapsed() < SOON, "the program took {:?} to fail", killed.elapsed());
         assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
     }
 }
@@ -123,7 +118,7 @@ fn a_program_whose_worker_dies_under_copies_gets_the_same_error() {
         let killed = Instant::now();
         kill(server.only_worker());
         let outcome = program.finish();
-        assert!(killed.elapsed() < soon(), "the program took {:?} to fail", killed.elapsed());
+        assert!(killed.elapsed() < SOON, "the program took {:?} to fail", killed.elapsed());
         assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
     }
 }
@@ -186,5 +181,5 @@ fn a_killed_server_that_notes_nothing_takes_its_workers_along() {
     kill(server.id());
     let outcome = program.finish();
     assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
-    assert!(within(soon(), || !is_alive(worker)), "no worker is left");
+    assert!(within(SOON, || !is_alive(worker)), "no worker is left");
 }
