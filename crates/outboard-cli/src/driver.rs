@@ -170,6 +170,8 @@ pub(crate) struct Beside<'a> {
     pub(crate) nvml: Option<&'a Path>,
     /// If the server has collectives.
     pub(crate) nccl: Option<&'a Path>,
+    /// Whether it loads the one for RDMA adapters, if there are some.
+    pub(crate) adapters: bool,
 }
 
 /// Serves one client with a driver library and others beside it, and a
@@ -193,6 +195,7 @@ pub(crate) fn work(
         sandbox(mode, [Some(driver), beside.nvml, beside.nccl], images.map(|(folder, _)| folder))
             .of_user(user);
     let sandbox = if beside.nccl.is_some() { sandbox.making_collectives() } else { sandbox };
+    let sandbox = if beside.adapters { sandbox.using_adapters() } else { sandbox };
     let setup = match images {
         Some((folder, limit)) => setup.with_image_cache(folder, limit),
         None => setup,

@@ -4,7 +4,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use outboard_client::link::{
-    Config, ConnectError, Opened, Turn, check_transport, open, unreachable,
+    Config, ConnectError, Opened, Turn, ask_about_transport, check_transport, open, unreachable,
 };
 use outboard_client::target::{Target, TargetError, Targets, VARIABLE};
 use outboard_transport::{Any, Transport};
@@ -94,7 +94,11 @@ pub(crate) fn reserve_all(targets: &[Target], patience: Option<Duration>) -> Res
     Ok(())
 }
 
-fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<Offer, Failure> {
+fn ask(
+    target: &Target,
+    mut more: Extensions,
+    patience: Option<Duration>,
+) -> Result<Offer, Failure> {
     let mut last = None;
     let mut waits = |waiting: &Waiting| {
         if last.as_ref() != Some(waiting) {
@@ -103,6 +107,8 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
         }
     };
     let address = target.address.to_string();
+    let config = Config::of_server(target);
+    ask_about_transport(&mut more, &config);
     let hello = Hello {
         version: VERSION,
         software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -116,7 +122,6 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
     let deadline = Instant::now() + PATIENCE;
     let stream =
         Any.connect(&address, PATIENCE).map_err(|error| no_connection(&address, &error))?;
-    let config = Config::of_server(target);
     let turn = Turn { patience, waits: &mut waits };
     let opened = open(stream, &address, &hello, &config.security, deadline, turn);
     let Opened { stream, welcome, encrypted, .. } =

@@ -8,8 +8,9 @@ mod job;
 mod observe;
 mod one_time;
 mod over_ssh;
-mod peers;
+pub(crate) mod peers;
 mod pool;
+pub(crate) mod rdma;
 mod resume;
 mod sharing;
 mod standing;
@@ -33,6 +34,8 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::driver::Choice;
 use crate::failure::Failure;
+
+const MOST_LANES: i64 = outboard_wire::limits::MAX_LANES as i64;
 
 #[derive(clap::Args)]
 // Groups are named after their structs, and each part's struct is `Args`.
@@ -93,6 +96,11 @@ pub(crate) struct Args {
     /// this installation, if it is signed.
     #[arg(long, value_name = "DIR|off")]
     client_library: Option<PathBuf>,
+    /// The most connections that a client opens for large copies, 1 to 16. It begins with four, and
+    /// opens twice as many as long as that makes copies faster. Without it half as many as the
+    /// machine has processors, but at least 8.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_LANES))]
+    lanes: Option<u32>,
     #[command(flatten)]
     observe: observe::ObserveArgs,
     /// The format of the log on standard error. OUTBOARD_LOG chooses its contents.
@@ -112,6 +120,8 @@ pub(crate) struct Args {
     pool: pool::Args,
     #[command(flatten)]
     peers: peers::Args,
+    #[command(flatten)]
+    pub(crate) rdma: rdma::Args,
     #[command(flatten)]
     collectives: collectives::Args,
     #[command(flatten)]
@@ -187,6 +197,9 @@ pub(crate) struct WorkerArgs {
     /// The NCCL library.
     #[arg(long)]
     nccl: Option<PathBuf>,
+    /// Whether it may use RDMA adapters.
+    #[arg(long)]
+    adapters: bool,
     /// The folder of kept images.
     #[arg(long)]
     image_cache: Option<PathBuf>,
@@ -218,6 +231,9 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     }
     if let Some(nccl) = args.collectives.library()? {
         arguments.extend([OsString::from("--nccl"), nccl.into()]);
+    }
+    if args.rdma.is_on() {
+        arguments.push("--adapters".into());
     }
     let images = match &args.image_cache {
         Some(off) if off == "off" => None,
@@ -258,7 +274,9 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.sharing.apply(&mut config, Path::new(&driver));
     args.compute_cache.apply(&mut config, &confinement);
     args.resume.apply(&mut config);
+    config.lanes = args.lanes.unwrap_or(config.lanes);
     args.peers.apply(&mut config);
+    args.rdma.apply(&mut config);
     args.collectives.apply(&mut config);
     if args.standing.only_checks() {
         crate::driver::is_there(&driver)?;
@@ -342,8 +360,11 @@ fn cannot_serve(error: &ServeError) -> Failure {
 pub(crate) fn worker(args: &WorkerArgs) -> ! {
     logs::init_from_env();
     let images = args.image_cache.as_deref().map(|folder| (folder, args.image_cache_limit));
-    let libraries =
-        crate::driver::Beside { nvml: args.nvml.as_deref(), nccl: args.nccl.as_deref() };
+    let libraries = crate::driver::Beside {
+        nvml: args.nvml.as_deref(),
+        nccl: args.nccl.as_deref(),
+        adapters: args.adapters,
+    };
     crate::driver::work(&args.driver, &libraries, images, args.sandbox, args.user.clone())
 }
 

@@ -81,10 +81,14 @@ pub enum Transport {
     Other,
     /// vsock without encryption.
     Vsock,
+    /// RDMA adapters, without encryption.
+    Rdma,
+    /// TLS 1.3 between RDMA adapters.
+    RdmaTls,
 }
 
 /// Names of transports, as [`Transport`] numbers them; the first stands for none yet.
-pub const TRANSPORTS: [&str; 6] = ["", "tcp", "shm", "tls", "other", "vsock"];
+pub const TRANSPORTS: [&str; 8] = ["", "tcp", "shm", "tls", "other", "vsock", "rdma", "rdma+tls"];
 
 /// What is in the page. All zero is a session that has done nothing.
 #[repr(C, align(64))]
@@ -251,6 +255,8 @@ impl Page {
             "shm" => Transport::Shm,
             "tls" | "tcp+tls" | "vsock+tls" => Transport::Tls,
             "vsock" => Transport::Vsock,
+            "rdma" => Transport::Rdma,
+            "rdma+tls" => Transport::RdmaTls,
             _ => Transport::Other,
         };
         self.transport.store(transport as u32 + 1, Ordering::Relaxed);

@@ -24,6 +24,6 @@ pub use completion::{Channel, Completion, Queue, WorkError};
 pub use device::{Device, Endpoint, Mtu, Port, names};
 pub use error::Error;
 pub use gid::{Gid, GidEntry, GidKind};
-pub use library::{installed, locked_memory_limit};
+pub use library::{installed, kernel_has_devices, locked_memory_limit};
 pub use queue_pair::{Address, Part, QueuePair, Sizes};
 pub use region::{Access, Domain, Region, Remote};

@@ -111,7 +111,8 @@ impl Library {
 }
 
 /// Whether the kernel shows adapters for verbs.
-fn kernel_has_devices() -> bool {
+#[must_use]
+pub fn kernel_has_devices() -> bool {
     std::fs::read_dir(Path::new("/sys/class/infiniband_verbs")).is_ok_and(|listed| {
         listed.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("uverbs"))
     })

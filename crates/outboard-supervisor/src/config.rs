@@ -46,7 +46,7 @@ pub struct Config {
     pub max_sessions: usize,
     /// Those among them for clients that only send queries.
     pub max_questions: usize,
-    /// Bulk lanes that clients are advised to open.
+    /// The most bulk lanes that a client opens.
     pub lanes: u32,
     /// Workers that wait for a client with the driver started.
     pub warm: warm::bounds::Bounds,
@@ -60,6 +60,8 @@ pub struct Config {
     pub standing: standing::Config,
     /// How workers are linked to those of other servers.
     pub peers: dial::Config,
+    /// The RDMA adapters to which clients may move their sessions, if they may.
+    pub rdma: Option<outboard_control::messages::Rdma>,
     /// The folder of the client library that clients are given, if they are given one.
     pub library: Option<PathBuf>,
     /// Whether workers make collectives.
@@ -99,6 +101,7 @@ impl Config {
             resume: resume::Config::default(),
             standing: standing::Config::default(),
             peers: dial::Config::default(),
+            rdma: None,
             library: None,
             collectives: collectives::Config::default(),
             sharing: sharing::Config::default(),

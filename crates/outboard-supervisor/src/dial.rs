@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use outboard_transport::{random, tls};
 use outboard_wire::handshake::auth::{PROOF, Proof, proven};
 use outboard_wire::handshake::peers::{Called, PEERS};
+use outboard_wire::handshake::rdma::{Able, RDMA};
 use outboard_wire::handshake::{Extensions, Hello, Local, Process, Purpose, VERSION};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, lookup_host};
@@ -63,6 +64,8 @@ pub(crate) struct Call {
     pub(crate) link: u32,
     /// Whether the connection is encrypted behind the hello.
     pub(crate) secure: bool,
+    /// Whether it may move to RDMA adapters.
+    pub(crate) movable: bool,
 }
 
 /// Makes connections.
@@ -158,9 +161,12 @@ impl Dialer {
 
 /// The hello of a connection. In one that is encrypted behind it, a proof stands for the ticket.
 fn hello(call: &Call) -> io::Result<Vec<u8>> {
-    let &Call { session, ticket, link, secure, .. } = call;
+    let &Call { session, ticket, link, secure, movable, .. } = call;
     let mut more = Extensions::default();
     more.set(PEERS, &Called { link });
+    if movable {
+        more.set(RDMA, &Able);
+    }
     let mut purpose = Purpose::Peer { session, key: ticket };
     if secure {
         purpose = Purpose::Peer { session, key: 0 };
@@ -202,7 +208,7 @@ mod tests {
 
     fn call(address: &str, secure: bool) -> Call {
         let callee = Callee::Address(address.to_owned());
-        Call { callee, session: 1, ticket: 2, link: 3, secure }
+        Call { callee, session: 1, ticket: 2, link: 3, secure, movable: false }
     }
 
     #[test]

@@ -330,6 +330,8 @@ mod tests {
             local: None,
             peers: None,
             window: None,
+            rdma: None,
+            client_has_adapters: false,
             platform: None,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outboard_rdma::{Device, Mtu};
-use outboard_transport::rdma::{Settings, move_to, take_up};
+use outboard_transport::rdma::{Outcome, Settings, move_to, take_up};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Interest, Spin, SpinLimits, Stream, Transport};
 
@@ -52,11 +52,16 @@ fn connect(client: &str, server: &str) -> io::Result<(Arc<dyn Stream>, Arc<dyn S
     let of_client = Tcp.connect(&listener.address()?, Duration::from_secs(30))?;
     let of_server = listener.accept()?;
     let endpoint = Device::open(server)?.endpoint(None)?;
-    let taking = std::thread::spawn(move || take_up(of_server, endpoint, settings(), deadline));
+    let taking =
+        std::thread::spawn(move || take_up(&of_server, |_| Ok(endpoint), settings(), deadline));
     let endpoint = Device::open(client)?.endpoint(None)?;
-    let client = move_to(of_client, endpoint, settings(), deadline)?;
+    let client = move_to(&of_client, 0, endpoint, settings(), deadline)?;
     let server = taking.join().map_err(|_| io::Error::other("the server's thread failed"))??;
-    Ok((client, server))
+    match (client, server) {
+        (Outcome::Moved(client), Outcome::Moved(server)) => Ok((client, server)),
+        (Outcome::Stays(Some(why)), _) => Err(why),
+        _ => Err(io::Error::other("the sides do not move")),
+    }
 }
 
 /// Bytes that have left both ends of the link.

@@ -35,6 +35,7 @@ macro_rules! conformance {
             several_buffers_go_out_in_order
             waiting_ends_when_bytes_come
             bytes_end_the_waiting_of_all
+            a_reader_is_woken_though_a_writer_was_before
             waiting_ends_when_time_is_up
             waiting_ends_when_woken
             wakeups_are_remembered_once
@@ -134,6 +135,27 @@ pub fn a_full_stream_would_block_and_drains(transport: &dyn Transport, address: 
     let mut received = vec![0; written];
     read_exact(&*server, &mut received).expect("reads");
     assert!(client.wait(Interest::WRITE, None, Some(PATIENCE)).expect("waits").write);
+}
+
+/// Room for a thread that waits to write leaves one that waits to read to be woken later.
+pub fn a_reader_is_woken_though_a_writer_was_before(transport: &dyn Transport, address: &str) {
+    let (client, server) = connect(transport, address);
+    // More than a stream holds.
+    let sent = pattern(8 << 20);
+    for _ in 0..10 {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let end = Instant::now() + PATIENCE / 4;
+                read_exact_until(&*client, &mut [0], end).expect("a byte comes");
+                assert!(Instant::now() < end, "the byte does not wake the reader");
+            });
+            let writer = scope.spawn(|| write_all(&*client, &sent).expect("writes"));
+            thread::sleep(Duration::from_millis(20));
+            read_exact(&*server, &mut vec![0; sent.len()]).expect("reads");
+            writer.join().expect("writes");
+            write_all(&*server, &[1]).expect("writes");
+        });
+    }
 }
 
 /// A vectored write keeps the order of its buffers.

@@ -131,6 +131,8 @@ pub(super) fn alone(table: &'static Table, output: Output) -> Result<(Worker, Re
         local: None,
         peers: None,
         window: None,
+        rdma: None,
+        client_has_adapters: false,
         platform: None,
     };
     Ok((Worker::new(prepared, &start)?, replier))

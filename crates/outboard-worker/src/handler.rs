@@ -14,6 +14,10 @@ impl Handler for Worker {
         self.offered.encoded()
     }
 
+    fn pci_devices(&self) -> Vec<String> {
+        self.offered.pci_devices().collect()
+    }
+
     fn arena(&self) -> Option<outboard_wire::handshake::arena::Arena> {
         self.memory.arena.terms()
     }

@@ -53,6 +53,7 @@ mod order;
 mod output;
 mod part;
 mod partitions;
+mod pci;
 mod pools;
 mod portion;
 mod prepared;

@@ -7,6 +7,7 @@ use outboard_wire::platform::{Device, Platform};
 use outboard_wire::{DecodeError, Encode, Writer};
 
 use super::management::Management;
+use super::pci::PciPlace;
 
 /// The devices of a session, as large as it may have them.
 pub(crate) struct Offered {
@@ -29,6 +30,11 @@ impl Offered {
     /// The ordinals of the devices.
     pub(crate) fn ordinals(&self) -> impl Iterator<Item = u32> {
         self.platform.devices.iter().map(|device| device.id.ordinal())
+    }
+
+    /// Where the devices are on PCI buses, as the kernel calls these places.
+    pub(crate) fn pci_devices(&self) -> impl Iterator<Item = String> {
+        self.platform.devices.iter().filter_map(PciPlace::of).map(|place| place.to_string())
     }
 
     pub(crate) fn has_several(&self) -> bool {
@@ -100,6 +106,7 @@ mod tests {
         assert_eq!(offered.ordinals().collect::<Vec<_>>(), [3, 1]);
         assert!(offered.has_several());
         assert_eq!(offered.ordinal(DeviceId::new(1)), Ok(1));
+        assert_eq!(offered.pci_devices().count(), 0, "as far as is known");
         for other in [0, 2, 4] {
             assert_eq!(
                 offered.ordinal(DeviceId::new(other)),

@@ -1,11 +1,15 @@
 //! Workers that waited for their clients, with contexts made ahead: programs behave as with any
 //! other worker.
 
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use outboard_e2e::metrics::{address, scrape, sum};
+use outboard_e2e::raw_client::hello_saying;
 use outboard_e2e::{Driver, Folder, Program, RawClient, Server, within};
 use outboard_test_support::skip;
+use outboard_wire::handshake::rdma::{Able, Adapters, RDMA};
+use outboard_wire::handshake::{Extensions, Purpose};
 
 /// A server with so many workers, once they wait.
 fn serve(warm: usize, more: &[&str], env: &[(&str, &str)]) -> Server {
@@ -40,6 +44,18 @@ fn wait(server: &Server, ready: usize) {
 /// Sessions so far that were given a worker that had waited.
 fn warm_sessions(server: &Server) -> usize {
     server.log().lines().filter(|line| line.contains("\"warm\":true")).count()
+}
+
+/// What adapters the server has, only a worker finds out, and not the one that waits.
+#[test]
+fn a_client_with_adapters_is_told_of_the_servers_or_why_there_are_none() {
+    let server = serve(1, &[], &[]);
+    let mut more = Extensions::default();
+    more.set(RDMA, &Able);
+    let stream = TcpStream::connect(server.address()).expect("it listens");
+    let (_, welcome) = hello_saying(stream, Purpose::Probe, more).expect("a welcome");
+    let adapters: Adapters = welcome.more.get(RDMA).expect("it makes sense").expect("it is there");
+    assert_ne!(adapters.addresses.is_empty(), adapters.missing.is_empty(), "{adapters:?}");
 }
 
 #[test]

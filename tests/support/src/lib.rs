@@ -34,3 +34,15 @@ fn say(test: &str, why: fmt::Arguments<'_>) {
     // Whoever closed standard error does not want to know.
     let _ = std::io::stderr().write_all(format!("\nskipped {test}: {why}\n").as_bytes());
 }
+
+/// Runs a command, whose words are between single spaces.
+///
+/// # Panics
+/// If it fails.
+pub fn run(command: &str) {
+    let mut words = command.split(' ');
+    let program = words.next().unwrap_or_default();
+    let status = std::process::Command::new(program).args(words).status();
+    let status = status.unwrap_or_else(|error| panic!("{command}: {error}"));
+    assert!(status.success(), "{command}: {status}");
+}

@@ -14,6 +14,7 @@ use outboard_transport::tls::Fingerprint;
 use super::context::{self, InForce};
 use super::file::Setting;
 use crate::library::settings as library;
+use crate::serve::peers::network;
 
 /// Names the server.
 pub(crate) const SERVER: &str = VARIABLE;
@@ -58,9 +59,23 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "transport",
         variable: "OUTBOARD_TRANSPORT",
-        meaning: "Use only this transport: `shm`, `tcp` or `vsock`.",
+        meaning: "Use only this transport: `rdma`, `shm`, `tcp` or `vsock`.",
         is_of_a_server: false,
-        check: |text| one_of(text, &["shm", "tcp", "vsock"]),
+        check: |text| one_of(text, &["rdma", "shm", "tcp", "vsock"]),
+    },
+    Key {
+        name: "rdma-device",
+        variable: "OUTBOARD_RDMA_DEVICE",
+        meaning: "The RDMA adapters of this machine that may be used, NAME,… as `rdma link` shows them. Without it all.",
+        is_of_a_server: false,
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "rdma-network",
+        variable: "OUTBOARD_RDMA_NETWORK",
+        meaning: "The networks in which their addresses are: 10.1.0.0/16,… Without it any.",
+        is_of_a_server: false,
+        check: |text| text.split(',').try_for_each(|item| network(item).map(drop)),
     },
     Key {
         name: "local-driver",

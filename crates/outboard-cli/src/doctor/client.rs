@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use miette::Result;
+use outboard_client::link::Config;
 use outboard_client::target::{Target, Targets};
 use outboard_transport::unix::Unix;
 use outboard_transport::{Endpoint, Transport, host};
@@ -13,7 +14,7 @@ use outboard_wire::Code;
 
 use super::finding::{Finding, Report};
 use super::link::Variables;
-use super::{LIMIT, child, link, machine, program, vsock};
+use super::{LIMIT, child, link, machine, program, rdma, vsock};
 use crate::at_once::at_once;
 use crate::probe::{self, Offer};
 use crate::{config, environment, install, started};
@@ -50,6 +51,9 @@ fn ask(target: &Target) -> (Vec<Finding>, bool) {
     let mut findings = Vec::new();
     let offer = server(target, &mut findings);
     findings.extend(offer.iter().map(|offer| memory(target, offer)));
+    if matches!(target.address, Endpoint::Tcp(_)) {
+        findings.push(rdma::of_client(&Config::of_server(target).rdma.allowed));
+    }
     (findings, offer.is_some())
 }
 

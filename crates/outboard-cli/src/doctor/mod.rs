@@ -9,6 +9,7 @@ mod finding;
 mod link;
 mod machine;
 mod program;
+mod rdma;
 mod server;
 mod vsock;
 

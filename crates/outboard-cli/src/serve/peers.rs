@@ -19,6 +19,11 @@ pub(crate) struct Args {
     peer_address: Vec<String>,
 }
 
+/// A network as people write it.
+pub(crate) fn network(text: &str) -> Result<IpNet, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not a network, such as 10.0.0.0/8"))
+}
+
 #[derive(Clone, Debug)]
 struct Networks(Reach);
 
@@ -26,11 +31,6 @@ impl FromStr for Networks {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Networks, String> {
-        let network = |text: &str| {
-            text.trim()
-                .parse::<IpNet>()
-                .map_err(|_| format!("`{text}` is not a network, such as 10.0.0.0/8"))
-        };
         Ok(Networks(match text {
             "private" => Reach::Private,
             "none" => Reach::Nowhere,

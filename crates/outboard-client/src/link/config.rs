@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use outboard_transport::SpinLimits;
+use outboard_transport::rdma::{Allowed, Settings};
 
 use super::security::Security;
 
@@ -23,8 +24,11 @@ pub struct Config {
     /// Threads that help to copy between the program's memory and memory that the worker shares.
     /// Environment: `OUTBOARD_COPY_THREADS`.
     pub copy_threads: usize,
-    /// Which way the commands go. Environment: `OUTBOARD_TRANSPORT`, `tcp` or `shm`.
+    /// Which way the commands go. Environment: `OUTBOARD_TRANSPORT`, the name of a [`Choice`].
     pub transport: Choice,
+    /// The RDMA adapters. Environment: `OUTBOARD_RDMA_DEVICE`, names, and `OUTBOARD_RDMA_NETWORK`,
+    /// networks, with commas between.
+    pub rdma: Rdma,
     /// How the client recognises its server and authenticates itself.
     pub security: Security,
     /// How long to try to take a session up again whose connection was lost, if the server keeps it
@@ -42,10 +46,20 @@ pub struct Config {
     pub said_when_lost: Option<String>,
 }
 
+/// Which adapters the client may use, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Rdma {
+    /// Which.
+    pub allowed: Allowed,
+    /// How much may be under way.
+    pub settings: Settings,
+}
+
 /// Which way the commands go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// Through shared memory if the server is on this machine and lets this client, else over TCP.
+    /// Through shared memory if the server is on this machine and lets this client; else between
+    /// RDMA adapters if both have them; else over TCP.
     #[default]
     Auto,
     /// Over TCP.
@@ -54,6 +68,8 @@ pub enum Choice {
     Shm,
     /// Over vsock.
     Vsock,
+    /// Between RDMA adapters, or not at all.
+    Rdma,
 }
 
 impl Choice {
@@ -64,6 +80,7 @@ impl Choice {
             "tcp" => Some(Choice::Tcp),
             "shm" => Some(Choice::Shm),
             "vsock" => Some(Choice::Vsock),
+            "rdma" => Some(Choice::Rdma),
             _ => None,
         }
     }
@@ -84,6 +101,7 @@ impl Default for Config {
             queue: 8 << 20,
             timeout: Duration::from_secs(30),
             transport: Choice::Auto,
+            rdma: Rdma::default(),
             security: Security::default(),
             reconnect: RECONNECT,
             silence: None,
@@ -119,6 +137,15 @@ impl Config {
         let transport = std::env::var("OUTBOARD_TRANSPORT").ok();
         config.transport =
             transport.and_then(|name| Choice::named(name.trim())).unwrap_or_default();
+        config.rdma.allowed.devices = listed("OUTBOARD_RDMA_DEVICE");
+        config.rdma.allowed.networks = listed("OUTBOARD_RDMA_NETWORK");
         config
     }
+}
+
+/// What a variable lists, with commas between; as little as makes sense.
+fn listed<T: std::str::FromStr>(variable: &str) -> Vec<T> {
+    let text = std::env::var(variable).unwrap_or_default();
+    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    items.filter_map(|item| item.parse().ok()).collect()
 }

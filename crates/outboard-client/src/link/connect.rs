@@ -12,6 +12,7 @@ use outboard_wire::handshake::lease::LEASE;
 use outboard_wire::handshake::{Answer, Hello, MAGIC, Waiting, Welcome};
 use rustls::ClientConfig;
 
+use super::adapters::{Movable, Settled};
 use super::config::Config;
 use super::error::ConnectError;
 use super::moving;
@@ -30,6 +31,8 @@ pub(super) struct Connected {
     pub(super) welcome: Welcome,
     /// With what further connections are encrypted, if they are.
     pub(super) secured: Option<Secured>,
+    /// What moves further connections to RDMA adapters, if something does.
+    pub(super) movable: Option<Arc<Movable>>,
 }
 
 /// By what the client recognises the worker that its session belongs to, and shows that it is its
@@ -63,8 +66,10 @@ pub(super) fn connect(
     let turn = Turn { patience: queue_patience(), waits: &mut waits };
     let Opened { stream, welcome, secured, .. } =
         open(stream, address, hello, &config.security, deadline, turn)?;
-    let (stream, memory) = moving::settle(stream, address, hello, &welcome, config)?;
-    Ok(Connected { stream, memory, welcome, secured })
+    let movable = moving::movable(&welcome, address, config)?.map(Arc::new);
+    let may_move = (movable.as_deref(), secured.as_ref());
+    let (stream, memory) = moving::settle(stream, address, hello, &welcome, config, may_move)?;
+    Ok(Connected { stream, memory, welcome, secured, movable })
 }
 
 /// A connection whose hello was answered with a welcome.
@@ -178,18 +183,44 @@ pub fn open(
     }
 }
 
-/// Introduces one more connection of a session, whose key is in the hello.
+/// Introduces one more connection of a session, whose key is in the hello. If the session's
+/// connections may move to adapters, this one does, as which of them it is.
 pub fn join(
     stream: Arc<dyn Stream>,
     address: &str,
     hello: &Hello,
     secured: Option<&Secured>,
+    movable: Option<(&Movable, Option<u32>)>,
     deadline: Instant,
 ) -> Result<(Arc<dyn Stream>, Welcome), ConnectError> {
-    let Some(secured) = secured else {
-        let welcome = handshake(&*stream, address, hello, deadline)?;
-        return Ok((stream, welcome));
+    let stream = match secured {
+        None => {
+            write_all(&*stream, &hello.encode()).map_err(|error| broken(address, error))?;
+            stream
+        }
+        Some(secured) => show(stream, address, hello, secured, deadline)?,
     };
+    let stream = match movable {
+        None => stream,
+        Some((movable, which)) => {
+            let (stream, _): Settled = movable.settle(stream, secured, which, address, deadline)?;
+            stream
+        }
+    };
+    match answer(&*stream, address, deadline, None, &mut Turn::without_end(&mut |_| ()))? {
+        Answer::Welcome(welcome) => Ok((stream, welcome)),
+        _ => Err(unexpected(address)),
+    }
+}
+
+/// Says hello with a proof in place of the session's key, and encrypts the connection.
+fn show(
+    stream: Arc<dyn Stream>,
+    address: &str,
+    hello: &Hello,
+    secured: &Secured,
+    deadline: Instant,
+) -> Result<Arc<dyn Stream>, ConnectError> {
     let mut hello = hello.clone();
     let number = hello.purpose.number();
     if let Some((session, key)) = hello.purpose.keyed() {
@@ -199,11 +230,7 @@ pub fn join(
     }
     // The supervisor reads this and no more; what follows is the worker's.
     write_all(&*stream, &hello.encode()).map_err(|error| broken(address, error))?;
-    let stream = secured.take_over(stream, address, deadline)?;
-    match answer(&*stream, address, deadline, None, &mut Turn::without_end(&mut |_| ()))? {
-        Answer::Welcome(welcome) => Ok((stream, welcome)),
-        _ => Err(unexpected(address)),
-    }
+    Ok(secured.take_over(stream, address, deadline)?)
 }
 
 impl Secured {
@@ -213,7 +240,7 @@ impl Secured {
     }
 
     /// Encrypts a connection to the session's worker, and shows it the key.
-    fn take_over(
+    pub(super) fn take_over(
         &self,
         below: Arc<dyn Stream>,
         address: &str,
@@ -268,7 +295,7 @@ fn encrypt<'a>(
     })
 }
 
-fn broken(address: &str, error: io::Error) -> ConnectError {
+pub(super) fn broken(address: &str, error: io::Error) -> ConnectError {
     let address = address.to_owned();
     match of_tls(&error) {
         // An error that the client itself found has its own sentence.

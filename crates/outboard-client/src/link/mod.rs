@@ -15,6 +15,7 @@
 //! no lock while they block, except the one for reading or the one for writing. A forked child has
 //! none of them and must not use the link; the connection is taken from it as it starts.
 
+mod adapters;
 mod again;
 pub mod bulk;
 mod config;
@@ -55,19 +56,21 @@ use outboard_transport::{Memory, Stream, Transport, shm, tcp, unix};
 use outboard_wire::handshake::beats::{BEATS, Beats};
 use outboard_wire::handshake::files::{FILES, Files};
 use outboard_wire::handshake::queued::{QUEUED, Queued};
+use outboard_wire::handshake::rdma::{Able, RDMA};
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{Hello, VERSION, Version, Welcome};
 use outboard_wire::messages::{Message, OLDEST};
 use outboard_wire::{ContextId, Writer};
 
+pub use adapters::Movable;
 pub use bulk::{Later, Sent, Ticket, Upload};
-pub use config::{Choice, Config};
+pub use config::{Choice, Config, Rdma};
 pub use connect::{Opened, Secured, Turn, ask_for_file, handshake, join, open, queue_patience};
 pub use error::{ConnectError, LinkError, unreachable};
 pub use introduction::Introduction;
 pub use listen::{Answers, Expectation};
-pub use moving::check_transport;
+pub use moving::{ask_about_transport, check_transport};
 pub use reply::Reply;
 pub(crate) use reply::Then;
 pub(crate) use request_threads::RequestThreads;
@@ -108,10 +111,14 @@ impl Link {
         if !config.reconnect.is_zero() {
             hello.more.set(RESUME, &Terms { grace: config.reconnect });
         }
-        let connect::Connected { stream, memory, welcome, secured } =
+        if adapters::may_move(address, &hello, &config) {
+            hello.more.set(RDMA, &Able);
+        }
+        let connect::Connected { stream, memory, welcome, secured, movable } =
             connect::connect(transport, address, &hello, &config)?;
         // Further connections are of the session that there is.
         hello.more.remove(WINDOWS);
+        hello.more.remove(RDMA);
         let hello = &hello;
         let beats: Option<Beats> = again::part(&welcome, BEATS, address)?;
         // Two of them may be late.
@@ -119,10 +126,9 @@ impl Link {
         let queued: Option<Queued> = again::part(&welcome, QUEUED, address)?;
         let config = Config { silence, ..config };
         let introduction = Introduction::of(&welcome, secured.as_ref(), address)?;
-        let dial =
-            again::dial(transport.clone(), address, hello, &welcome, secured.clone(), &config);
-        let resume =
-            again::resume(transport.clone(), address, hello, &welcome, secured, memory.is_some())?;
+        let again = again::Again { transport: transport.clone(), secured, movable };
+        let dial = again.dial(address, hello, &welcome, &config);
+        let resume = again.resume(address, hello, &welcome, memory.is_some())?;
         let grace = resume.as_ref().map(|resume| resume.grace);
         let bulk = Bulk::new(Some(dial), welcome.lanes as usize, grace, queued.is_some());
         let files: Option<Files> = again::part(&welcome, FILES, address)?;
@@ -178,7 +184,7 @@ impl Link {
 
     /// Whether the user lets the server share memory.
     pub fn may_share(&self) -> bool {
-        self.shared.config.transport != Choice::Tcp
+        !matches!(self.shared.config.transport, Choice::Tcp | Choice::Rdma)
     }
 
     /// Appends a command that is not waited for, and returns its number. Blocks only while the

@@ -1,8 +1,9 @@
-//! Moves a session from the connection that reached the server to shared memory, if possible.
+//! Moves a session from the connection that reached the server to a better one: shared memory or
+//! RDMA adapters, if possible.
 //!
 //! The welcome says on which machine the server runs and where its Unix socket is. A client on the
-//! same machine that may connect to the socket moves its session there; otherwise the session stays
-//! where it is.
+//! same machine that may connect to the socket moves its session there. On other machines it moves
+//! to adapters, if client and server have them. Otherwise the session stays where it is.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,18 +12,74 @@ use std::time::Instant;
 
 use outboard_transport::unix::{self, Unix};
 use outboard_transport::{Endpoint, Memory, Stream, Transport, host};
-use outboard_wire::handshake::{Hello, Local, Purpose, Welcome};
+use outboard_wire::handshake::rdma::{Able, Adapters, RDMA};
+use outboard_wire::handshake::{Extensions, Hello, Local, Purpose, Welcome};
 
-use super::config::Choice;
-use super::config::Config;
-use super::connect::handshake;
+use super::adapters::{COMMANDS, Movable};
+use super::again::part;
+use super::config::{Choice, Config};
+use super::connect::{Secured, handshake};
 use super::error::ConnectError;
+use crate::speech;
 
 /// The stream that carries the session's commands, and the memory shared with the worker.
 pub(super) type Moved = (Arc<dyn Stream>, Option<Memory>);
 
-/// Moves the session, if it can be.
+/// What moves the session's connections to adapters, if something does.
+pub(super) fn movable(
+    welcome: &Welcome,
+    address: &str,
+    config: &Config,
+) -> Result<Option<Movable>, ConnectError> {
+    let offer: Option<Adapters> = part(welcome, RDMA, address)?;
+    let missing = offer.as_ref().map(|offer| offer.missing.clone());
+    let movable = Movable::new(offer, config);
+    if movable.is_none() && config.transport == Choice::Rdma {
+        let reason = match (config.rdma.allowed.ports(), missing) {
+            (Err(error), _) => error.to_string(),
+            (Ok(_), Some(missing)) => format!("the server says: {missing}"),
+            (Ok(_), None) => "the server offers none: it runs with `--rdma off`, is of an earlier \
+                           release, or the client is in a virtual machine or on a Unix socket"
+                .to_owned(),
+        };
+        return Err(ConnectError::Transport { wanted: "rdma", reason });
+    }
+    Ok(movable)
+}
+
+/// Moves the session, if it can be. A movable one is told whether its connection goes to adapters,
+/// whatever becomes of it.
 pub(super) fn settle(
+    stream: Arc<dyn Stream>,
+    address: &str,
+    hello: &Hello,
+    welcome: &Welcome,
+    config: &Config,
+    (movable, secured): (Option<&Movable>, Option<&Secured>),
+) -> Result<Moved, ConnectError> {
+    let Some(movable) = movable else {
+        return settle_here(stream, address, hello, welcome, config);
+    };
+    if config.transport == Choice::Auto && reachable(welcome).is_ok() {
+        movable.stay(&*stream, address)?;
+        return settle_here(stream, address, hello, welcome, config);
+    }
+    let deadline = Instant::now() + config.timeout;
+    let (stream, why_not) = movable.settle(stream, secured, COMMANDS, address, deadline)?;
+    match why_not {
+        Some(reason) if config.transport == Choice::Rdma => {
+            return Err(ConnectError::Transport { wanted: "rdma", reason });
+        }
+        Some(reason) if config.talks => {
+            speech::say(format_args!("the session with {address} does not use RDMA: {reason}"));
+        }
+        _ => {}
+    }
+    Ok((stream, None))
+}
+
+/// The same among what this machine has.
+fn settle_here(
     stream: Arc<dyn Stream>,
     address: &str,
     hello: &Hello,
@@ -42,12 +99,12 @@ pub(super) fn settle(
         return Ok((stream, Some(memory)));
     }
     check_name(address, config.transport)?;
-    if matches!(config.transport, Choice::Tcp | Choice::Vsock) {
+    if matches!(config.transport, Choice::Tcp | Choice::Vsock | Choice::Rdma) {
         return Ok((stream, None));
     }
     let refused = |reason: String| match config.transport {
         Choice::Shm => Err(ConnectError::Transport { wanted: "shm", reason }),
-        Choice::Auto | Choice::Tcp | Choice::Vsock => Ok(()),
+        Choice::Auto | Choice::Tcp | Choice::Vsock | Choice::Rdma => Ok(()),
     };
     let local = match reachable(welcome) {
         Ok(local) => local,
@@ -63,6 +120,13 @@ pub(super) fn settle(
     // From here on the worker may have moved already: there is no way back.
     let (moved, memory) = Memory::move_to(socket, deadline).map_err(failed)?;
     Ok((moved, Some(memory)))
+}
+
+/// Has the server say in its welcome what [`check_transport`] looks for.
+pub fn ask_about_transport(more: &mut Extensions, config: &Config) {
+    if config.transport == Choice::Rdma {
+        more.set(RDMA, &Able);
+    }
 }
 
 /// Whether a session with the server that has sent this welcome could use the transport that is
@@ -82,6 +146,13 @@ pub fn check_transport(
             });
             reached.map_err(|reason| ConnectError::Transport { wanted: "shm", reason })
         }
+        Choice::Rdma => match movable(welcome, address, config)? {
+            Some(movable) => movable.check().map_err(|error| ConnectError::Transport {
+                wanted: "rdma",
+                reason: error.to_string(),
+            }),
+            None => Ok(()),
+        },
         _ => Ok(()),
     }
 }
@@ -95,6 +166,7 @@ fn check_name(address: &str, choice: Choice) -> Result<(), ConnectError> {
     };
     let (wanted, by, other) = match choice {
         Choice::Tcp => ("tcp", "network address", "HOST:PORT"),
+        Choice::Rdma => ("rdma", "network address", "HOST:PORT"),
         Choice::Vsock => ("vsock", "vsock", "vsock:host"),
         Choice::Auto | Choice::Shm => return Ok(()),
     };

@@ -93,6 +93,13 @@ pub enum ToWorker {
         /// The link's number.
         link: u32,
     },
+    /// As `peer`; the other worker may move the connection to RDMA adapters.
+    MovablePeer {
+        /// Whether the connection is encrypted.
+        secure: bool,
+        /// The link's number.
+        link: u32,
+    },
     /// Something that a supervisor of another release says.
     Unknown(u8),
 }
@@ -164,6 +171,11 @@ impl Encode for ToWorker {
                 writer.put(secure);
                 writer.put(link);
             }
+            ToWorker::MovablePeer { secure, link } => {
+                writer.u8(61);
+                writer.put(secure);
+                writer.put(link);
+            }
             ToWorker::Unknown(tag) => writer.u8(*tag),
         }
     }
@@ -192,6 +204,7 @@ impl<'a> Decode<'a> for ToWorker {
             51 => ToWorker::Resume,
             52 => ToWorker::Wanted,
             60 => ToWorker::Peer { secure: reader.get()?, link: reader.get()? },
+            61 => ToWorker::MovablePeer { secure: reader.get()?, link: reader.get()? },
             tag => {
                 reader.take_rest();
                 ToWorker::Unknown(tag)
@@ -352,6 +365,21 @@ pub enum ToSupervisor {
         /// The number that the answer repeats.
         request: u64,
     },
+    /// As `dial`, for a connection that may move to RDMA adapters.
+    DialMovable {
+        /// The number that the answer repeats.
+        request: u64,
+        /// The server, HOST:PORT.
+        address: String,
+        /// The session there.
+        session: u64,
+        /// The ticket for it.
+        ticket: u128,
+        /// The link's number in the session there.
+        link: u32,
+        /// Whether the connection is encrypted behind the hello.
+        secure: bool,
+    },
     /// Something that a worker of another release says.
     Unknown(u8),
 }
@@ -462,6 +490,15 @@ impl Encode for ToSupervisor {
                 writer.u8(65);
                 writer.put(request);
             }
+            ToSupervisor::DialMovable { request, address, session, ticket, link, secure } => {
+                writer.u8(66);
+                writer.put(request);
+                writer.put(address);
+                writer.put(session);
+                writer.put(ticket);
+                writer.put(link);
+                writer.put(secure);
+            }
             ToSupervisor::Unknown(tag) => writer.u8(*tag),
         }
     }
@@ -527,6 +564,14 @@ impl<'a> Decode<'a> for ToSupervisor {
             63 => ToSupervisor::Bind { request: reader.get()?, address: reader.get()? },
             64 => ToSupervisor::Connect { request: reader.get()?, address: reader.get()? },
             65 => ToSupervisor::Interface { request: reader.get()? },
+            66 => ToSupervisor::DialMovable {
+                request: reader.get()?,
+                address: reader.get()?,
+                session: reader.get()?,
+                ticket: reader.get()?,
+                link: reader.get()?,
+                secure: reader.get()?,
+            },
             tag => {
                 reader.take_rest();
                 ToSupervisor::Unknown(tag)
@@ -704,6 +749,47 @@ impl<'a> Decode<'a> for Part {
             memory: reader.get()?,
             percent: reader.get()?,
             exclusive: reader.get()?,
+        })
+    }
+}
+
+/// Which adapters are offered, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rdma {
+    /// Names of devices; empty for all.
+    pub devices: Vec<String>,
+    /// Networks in which their addresses are; empty for all.
+    pub networks: Vec<String>,
+    /// Whether only those are offered that are nearest to the session's devices.
+    pub nearest: bool,
+    /// Whether bytes go in the clear, though the session's connections are encrypted.
+    pub clear: bool,
+    /// Messages under way, each way.
+    pub depth: u32,
+    /// Bytes of a packet, at most.
+    pub mtu: u32,
+}
+
+impl Encode for Rdma {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.devices);
+        writer.put(&self.networks);
+        writer.put(&self.nearest);
+        writer.put(&self.clear);
+        writer.put(&self.depth);
+        writer.put(&self.mtu);
+    }
+}
+
+impl<'a> Decode<'a> for Rdma {
+    fn decode(reader: &mut Reader<'a>) -> Result<Rdma, DecodeError> {
+        Ok(Rdma {
+            devices: reader.get()?,
+            networks: reader.get()?,
+            nearest: reader.get()?,
+            clear: reader.get()?,
+            depth: reader.get()?,
+            mtu: reader.get()?,
         })
     }
 }
@@ -915,6 +1001,10 @@ pub struct Start {
     pub parts: Vec<Part>,
     /// The window that the client accepts. A worker that was warmed for another window, or for none, does not offer it.
     pub window: Option<Window>,
+    /// How connections may move to RDMA adapters, if both sides have them.
+    pub rdma: Option<Rdma>,
+    /// Whether the client does.
+    pub client_has_adapters: bool,
 }
 
 impl Encode for Start {
@@ -938,6 +1028,8 @@ impl Encode for Start {
         writer.put(&self.peers);
         writer.put(&self.parts);
         writer.put(&self.window);
+        writer.put(&self.rdma);
+        writer.put(&self.client_has_adapters);
     }
 }
 
@@ -963,6 +1055,8 @@ impl<'a> Decode<'a> for Start {
             peers: reader.get()?,
             parts: reader.get()?,
             window: reader.get()?,
+            rdma: reader.get()?,
+            client_has_adapters: reader.get()?,
         })
     }
 }

@@ -37,6 +37,8 @@ fn messages_and_descriptors_arrive() {
         grace: Some(Grace { silent: Duration::from_secs(60), closed: Duration::from_millis(5) }),
         peers: None,
         window: Window::numbered(3),
+        rdma: None,
+        client_has_adapters: false,
     };
     send(here.as_fd(), &ToWorker::Start(Box::new(start.clone())), Some(here.as_fd())).unwrap();
     let point = Point { lane: 1, attempt: 2, received: 3 };

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use outboard_wire::handshake::auth::TOKEN;
 use outboard_wire::handshake::lease::{LEASE, ShownLease};
 use outboard_wire::handshake::peers::{Called, PEERS};
+use outboard_wire::handshake::rdma::RDMA;
 use outboard_wire::handshake::resume::{Point, RESUME, Terms};
 use outboard_wire::handshake::sharing::{RESERVE, Reserve};
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
@@ -66,7 +67,7 @@ enum FurtherConnection {
     Lane(ToWorker),
     Resume { point: Point, secure: bool },
     Memory,
-    Peer { link: u32, secure: bool },
+    Peer { link: u32, secure: bool, has_adapters: bool },
 }
 
 /// A client that has not shown who it is.
@@ -129,6 +130,8 @@ pub(super) struct Client {
     pub(super) grace: Option<Grace>,
     /// Where it accepts addresses, if it has said so.
     pub(super) windows: Option<Vec<Window>>,
+    /// Whether it has RDMA adapters to which its connections may move.
+    pub(super) has_adapters: bool,
 }
 
 impl Heard {
@@ -182,7 +185,9 @@ impl Heard {
                 let Called { link } = more.get(PEERS).map_err(malformed)?.ok_or_else(|| {
                     refuse(RefusalCode::BadHello, "the hello does not say which link it is about")
                 })?;
-                return further(session, key, FurtherConnection::Peer { link, secure });
+                let has_adapters = has_adapters(&more, peer);
+                let connection = FurtherConnection::Peer { link, secure, has_adapters };
+                return further(session, key, connection);
             }
             Purpose::Session { devices } => Wish::Session(devices),
             Purpose::Management { devices } => Wish::Management(devices),
@@ -194,6 +199,11 @@ impl Heard {
         };
         Ok(Checked::Stranger(Stranger { name, process, version, more, wish, way, peer }))
     }
+}
+
+/// Whether whoever says this in a hello may move connections to RDMA adapters: those of a network.
+fn has_adapters(more: &Extensions, peer: Peer) -> bool {
+    more.part(RDMA).is_some() && matches!(peer, Peer::Remote(_))
 }
 
 impl Further {
@@ -218,8 +228,11 @@ impl Further {
                 sessions.add(session, key, resume, stream, may).map_err(Failure::Refused)?;
                 tracing::info!(session = %Number(session), %peer, attempt, "the client is back");
             }
-            FurtherConnection::Peer { link, secure } => {
-                let peer_link = ToWorker::Peer { secure, link };
+            FurtherConnection::Peer { link, secure, has_adapters } => {
+                let peer_link = match has_adapters {
+                    false => ToWorker::Peer { secure, link },
+                    true => ToWorker::MovablePeer { secure, link },
+                };
                 sessions.add(session, key, peer_link, stream, anybody).map_err(Failure::Refused)?;
                 tracing::debug!(session = %Number(session), %peer, link, "another server's worker");
             }
@@ -251,14 +264,21 @@ impl Stranger {
         let grace = terms.and_then(|terms| supervisor.config.resume.grace(terms));
         let accepted: Option<Acceptable> = more.get(WINDOWS).map_err(malformed)?;
         let windows = accepted.map(|Acceptable(windows)| windows);
+        let has_adapters = has_adapters(&more, peer);
         drop(seat.take());
-        let client = Client { name, process, identity, lease, parent, grace, windows };
+        let client =
+            Client { name, process, identity, lease, parent, grace, windows, has_adapters };
         let encrypted = matches!(way, Way::Secure { .. });
         Ok((Known { client, version, peer, encrypted }, wish))
     }
 }
 
 impl Known {
+    /// Whether the client asks for RDMA adapters.
+    pub(super) fn has_adapters(&self) -> bool {
+        self.client.has_adapters
+    }
+
     /// Has the client wait for its turn, if it has to.
     pub(super) async fn admit(
         self,

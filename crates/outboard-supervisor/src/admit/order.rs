@@ -216,6 +216,8 @@ async fn hand_over(
         parts,
         peers: supervisor.sessions.peers().filter(|_| order.kind == Kind::Session),
         window,
+        rdma: config.rdma.clone().filter(|_| order.kind != Kind::Management),
+        client_has_adapters: order.client.has_adapters,
     };
     let lost = |reason: String| {
         let sentence = format!(

@@ -50,6 +50,9 @@ pub(super) async fn serve(
             if !devices.parts.is_empty() {
                 // Who has a lease is shown its devices, as it has them.
                 Order::probe(known, devices, supervisor.warm.last_snapshot())
+            } else if known.has_adapters() {
+                // What adapters this machine has, only a worker finds out.
+                Order::probe(known, Devices::default(), supervisor.warm.snapshot())
             } else if let Some(snapshot) = supervisor.warm.snapshot() {
                 return tell(supervisor, snapshot, stream, peer).await;
             } else {

@@ -129,6 +129,7 @@ impl Attendant<'_> {
     /// Acts on what the worker says.
     fn hear(&mut self, message: ToSupervisor, descriptor: Option<OwnedFd>) {
         let (session, table) = (self.session, self.table);
+        let movable = matches!(message, ToSupervisor::DialMovable { .. });
         match message {
             ToSupervisor::Welcomed => self.welcomed(),
             ToSupervisor::Failed { code, sentence } => {
@@ -157,13 +158,22 @@ impl Attendant<'_> {
                 let asked = table.want_memory(session, device);
                 self.reply(request, asked.then_some((&[], None)));
             }
-            ToSupervisor::Dial { request, address, session: called, ticket, link, secure } => {
+            ToSupervisor::Dial { request, address, session: called, ticket, link, secure }
+            | ToSupervisor::DialMovable {
+                request,
+                address,
+                session: called,
+                ticket,
+                link,
+                secure,
+            } => {
                 let callee = Callee::Address(address);
-                self.dial(request, Call { callee, session: called, ticket, link, secure });
+                self.dial(request, Call { callee, session: called, ticket, link, secure, movable });
             }
             ToSupervisor::DialSocket { request, server, session: called, ticket, link } => {
                 let callee = Callee::Neighbour(server);
-                self.dial(request, Call { callee, session: called, ticket, link, secure: false });
+                let secure = false;
+                self.dial(request, Call { callee, session: called, ticket, link, secure, movable });
             }
             ToSupervisor::Socket { request, v6 } => self.make_socket(request, v6),
             ToSupervisor::Bind { request, address } => {

@@ -83,7 +83,7 @@ fn key_of(entry: &Entry, session: u64, link: Option<u32>) -> u128 {
 
 fn link_of(what: &ToWorker) -> Option<u32> {
     match what {
-        ToWorker::Peer { link, .. } => Some(*link),
+        ToWorker::Peer { link, .. } | ToWorker::MovablePeer { link, .. } => Some(*link),
         _ => None,
     }
 }

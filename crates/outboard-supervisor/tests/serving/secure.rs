@@ -93,7 +93,7 @@ fn further() {
     let (session, key) = (welcome.session, welcome.key);
     let lane = hello(Purpose::Lane { session, key });
     for _ in 0..3 {
-        let (lane, welcome) = join(dial(), address, &lane, Some(&secured), deadline).unwrap();
+        let (lane, welcome) = join(dial(), address, &lane, Some(&secured), None, deadline).unwrap();
         assert_eq!((lane.transport(), welcome.session), ("tcp+tls", session));
     }
     // The key in the clear is not taken, and neither is another key.
@@ -103,12 +103,12 @@ fn further() {
     );
     let wrong = hello(Purpose::Lane { session, key: key ^ 1 });
     assert_eq!(
-        refused(join(dial(), address, &wrong, Some(&secured), deadline).map(drop)),
+        refused(join(dial(), address, &wrong, Some(&secured), None, deadline).map(drop)),
         RefusalCode::NoSession
     );
     let absent = hello(Purpose::Lane { session: session ^ 1, key });
     assert_eq!(
-        refused(join(dial(), address, &absent, Some(&secured), deadline).map(drop)),
+        refused(join(dial(), address, &absent, Some(&secured), None, deadline).map(drop)),
         RefusalCode::NoSession
     );
 
@@ -138,7 +138,7 @@ fn further() {
     back.more.set(RESUME, &Point { lane: 0, attempt: 1, received: 1 });
     assert_eq!(answer(&*dial(), &back.encode()), RefusalCode::NoSession);
     // The session is well.
-    join(dial(), address, &lane, Some(&secured), deadline).unwrap();
+    join(dial(), address, &lane, Some(&secured), None, deadline).unwrap();
     drop(stream);
     std::fs::remove_dir_all(state).unwrap();
 }

@@ -1,8 +1,17 @@
-//! How client and server come to an RDMA connection: over another one, which stays open.
+//! How client and server come to an RDMA connection: over another one, which stays open. Either of
+//! them may find that it cannot be, until the client has the last word; then they go on over the
+//! connection that they have.
+//!
+//! | client | server |
+//! |---|---|
+//! | which of the server's adapters, and its own end; or that it stays | |
+//! | | its own end; or why not |
+//! | a message over the adapters | the same message back |
+//! | whether it has moved | |
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use outboard_rdma::{
     Access, Address, Channel, Domain, Endpoint, Part, Queue, QueuePair, Region, Sizes,
@@ -16,62 +25,193 @@ use crate::random::random;
 use crate::stream::Stream;
 use crate::waker::Waker;
 
-/// What the client says when it is connected.
-const READY: [u8; 1] = [1];
+/// How long a message may take to the peer and back.
+const TRIAL: Duration = Duration::from_secs(2);
 
-/// Moves to a connection between adapters: the client's side. `met` is a stream to the server,
-/// which carries nothing else from here on.
-///
-/// # Errors
-/// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::OutOfMemory`] under a limit on
-/// locked memory that is too low, [`io::ErrorKind::InvalidData`] if the server says what makes no
-/// sense, or why the adapter makes no connection.
-pub fn move_to(
-    met: Arc<dyn Stream>,
-    endpoint: Endpoint,
-    settings: Settings,
-    deadline: Instant,
-) -> io::Result<Arc<dyn Stream>> {
-    let settings = settings.check()?;
-    let (prepared, own) = Prepared::client(endpoint, settings)?;
-    write_all(&*met, &own.encode())?;
-    let mut said = [0; End::SIZE];
-    read_exact_until(&*met, &mut said, deadline)?;
-    let peer = End::decode(&said)?;
-    let settings = settings.and(peer.settings);
-    prepared.pair.connect(prepared.address, peer.address, settings.mtu)?;
-    write_all(&*met, &READY)?;
-    prepared.stream(met, Side::Client, settings)
+/// What the client begins with if it stays; else one more than the place of the server's adapter.
+const STAYS: u8 = 0;
+/// What the server answers with.
+const REFUSED: u8 = 0;
+const READY: u8 = 1;
+/// The client's last word.
+const MOVED: u8 = 1;
+
+/// The longest that a server says of why it refuses, in bytes.
+const LONGEST: usize = 1024;
+
+/// What became of a connection.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Its bytes go between adapters from here on.
+    Moved(Arc<dyn Stream>),
+    /// They go on as before: why, if it was tried.
+    Stays(Option<io::Error>),
 }
 
-/// Takes up what a client offers: the server's side.
+/// The client stays with the connection that it has.
 ///
 /// # Errors
-/// As [`move_to`].
-pub fn take_up(
-    met: Arc<dyn Stream>,
+/// The connection's.
+pub fn stay(met: &dyn Stream) -> io::Result<()> {
+    write_all(met, &[STAYS])
+}
+
+/// Moves to a connection between adapters, if it can be: the client's side. `met` is a stream to
+/// the server, which carries nothing else if it is left. `place` is that of the server's adapter
+/// among those it has named.
+///
+/// # Errors
+/// If `met` fails, which is useless then: [`io::ErrorKind::TimedOut`] after the deadline,
+/// [`io::ErrorKind::InvalidData`] if the server says what makes no sense.
+pub fn move_to(
+    met: &Arc<dyn Stream>,
+    place: u8,
     endpoint: Endpoint,
     settings: Settings,
     deadline: Instant,
-) -> io::Result<Arc<dyn Stream>> {
-    let settings = settings.check()?;
-    let mut said = [0; ClientEnd::SIZE];
-    read_exact_until(&*met, &mut said, deadline)?;
-    let peer = ClientEnd::decode(&said)?;
-    // Slots are as large as the messages that both sides are ready for.
-    let settings = settings.and(peer.end.settings);
-    let (prepared, own) = Prepared::server(endpoint, settings)?;
-    prepared.pair.connect(prepared.address, peer.end.address, settings.mtu)?;
-    write_all(&*met, &own.encode())?;
-    let mut ready = [0; READY.len()];
-    read_exact_until(&*met, &mut ready, deadline)?;
-    if ready != READY {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "the client does not say that it is connected",
-        ));
+) -> io::Result<Outcome> {
+    let prepared = settings.check().and_then(|settings| Prepared::client(endpoint, settings));
+    let (prepared, own) = match prepared {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            stay(&**met)?;
+            return Ok(Outcome::Stays(Some(why)));
+        }
+    };
+    let choice = place.checked_add(1).ok_or(io::ErrorKind::InvalidInput)?;
+    write_all(&**met, &[&[choice][..], &own.encode()].concat())?;
+    let peer = match read_answer(&**met, deadline)? {
+        Ok(peer) => peer,
+        Err(why) => return Ok(Outcome::Stays(Some(why))),
+    };
+    let settings = settings.and(peer.settings);
+    let tried = prepared.connect(peer.address, met, Side::Client, settings).and_then(|stream| {
+        let sent = message(settings)?;
+        let until = deadline.min(Instant::now() + TRIAL);
+        write_all(&stream, &sent)?;
+        let mut back = vec![0; sent.len()];
+        read_exact_until(&stream, &mut back, until).map_err(unheard)?;
+        if back == sent { Ok(stream) } else { Err(wrong("what comes back is not what was sent")) }
+    });
+    match tried {
+        Ok(stream) => {
+            write_all(&**met, &[MOVED])?;
+            stream.leave_met();
+            Ok(Outcome::Moved(Arc::new(stream)))
+        }
+        Err(why) => {
+            write_all(&**met, &[STAYS])?;
+            Ok(Outcome::Stays(Some(why)))
+        }
     }
-    prepared.stream(met, Side::Server { ring: peer.ring }, settings)
+}
+
+/// Does what the client wishes, if it can be: the server's side. `open` gives the adapter that has
+/// the place which the client has chosen.
+///
+/// # Errors
+/// If `met` fails, as for [`move_to`].
+pub fn take_up(
+    met: &Arc<dyn Stream>,
+    open: impl FnOnce(usize) -> io::Result<Endpoint>,
+    settings: Settings,
+    deadline: Instant,
+) -> io::Result<Outcome> {
+    let choice = read_byte(&**met, deadline)?;
+    if choice == STAYS {
+        return Ok(Outcome::Stays(None));
+    }
+    let mut said = [0; ClientEnd::SIZE];
+    read_exact_until(&**met, &mut said, deadline)?;
+    let peer = ClientEnd::decode(&said)?;
+    let prepared = settings.check().and_then(|settings| {
+        // Slots are as large as the messages that both sides are ready for.
+        let settings = settings.and(peer.end.settings);
+        let (prepared, own) = Prepared::server(open(usize::from(choice) - 1)?, settings)?;
+        let side = Side::Server { ring: peer.ring };
+        Ok((prepared.connect(peer.end.address, met, side, settings)?, own, settings))
+    });
+    let (stream, own, settings) = match prepared {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            write_all(&**met, &refusal(&why))?;
+            return Ok(Outcome::Stays(Some(why)));
+        }
+    };
+    write_all(&**met, &[&[READY][..], &own.encode()].concat())?;
+    let until = deadline.min(Instant::now() + TRIAL);
+    let mut heard = message(settings)?;
+    let tried = read_exact_until(&stream, &mut heard, until)
+        .map_err(unheard)
+        .and_then(|()| write_all(&stream, &heard));
+    match read_byte(&**met, deadline)? {
+        STAYS => Ok(Outcome::Stays(tried.err())),
+        MOVED => {
+            stream.leave_met();
+            Ok(Outcome::Moved(Arc::new(stream)))
+        }
+        _ => Err(wrong("the client does not say whether it has moved")),
+    }
+}
+
+fn read_byte(met: &dyn Stream, deadline: Instant) -> io::Result<u8> {
+    let mut byte = [0];
+    read_exact_until(met, &mut byte, deadline)?;
+    Ok(byte[0])
+}
+
+/// The server's end; or why it has none.
+fn read_answer(met: &dyn Stream, deadline: Instant) -> io::Result<Result<End, io::Error>> {
+    match read_byte(met, deadline)? {
+        READY => {
+            let mut said = [0; End::SIZE];
+            read_exact_until(met, &mut said, deadline)?;
+            End::decode(&said).map(Ok)
+        }
+        REFUSED => {
+            let mut length = [0; 2];
+            read_exact_until(met, &mut length, deadline)?;
+            let length = usize::from(u16::from_le_bytes(length));
+            if length > LONGEST {
+                return Err(wrong("the server's reason is too long"));
+            }
+            let mut said = vec![0; length];
+            read_exact_until(met, &mut said, deadline)?;
+            let said = format!("the server says: {}", String::from_utf8_lossy(&said));
+            Ok(Err(io::Error::other(said)))
+        }
+        _ => Err(wrong("the server does not say whether it is ready")),
+    }
+}
+
+fn refusal(why: &io::Error) -> Vec<u8> {
+    let said = why.to_string();
+    let said = &said.as_bytes()[..said.len().min(LONGEST)];
+    [&[REFUSED][..], &(said.len() as u16).to_le_bytes(), said].concat()
+}
+
+/// What is sent to see whether messages arrive: as long as they may be.
+fn message(settings: Settings) -> io::Result<Vec<u8>> {
+    let mut message = vec![0; settings.message as usize];
+    message[..16].copy_from_slice(&random::<16>()?);
+    Ok(message)
+}
+
+fn unheard(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::TimedOut => io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!(
+                "the peer's adapter was not heard for {} seconds: do the two lie in one network?",
+                TRIAL.as_secs()
+            ),
+        ),
+        _ => error,
+    }
+}
+
+fn wrong(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 /// An end that is not connected, with its receives posted.
@@ -132,12 +272,14 @@ impl Prepared {
         Ok(Prepared { pair, events, address })
     }
 
-    fn stream(
+    fn connect(
         self,
-        met: Arc<dyn Stream>,
+        peer: Address,
+        met: &Arc<dyn Stream>,
         side: Side,
         settings: Settings,
-    ) -> io::Result<Arc<dyn Stream>> {
-        Ok(Arc::new(RdmaStream::new(self.pair, self.events, met, side, settings)))
+    ) -> io::Result<RdmaStream> {
+        self.pair.connect(self.address, peer, settings.mtu)?;
+        Ok(RdmaStream::new(self.pair, self.events, Arc::clone(met), side, settings))
     }
 }

@@ -14,15 +14,19 @@
 //!   callers spin first, as on shared memory. Then the adapter's completion queue makes a
 //!   descriptor readable.
 
+mod adapters;
 mod description;
 mod handing;
 mod immediate;
 mod incoming;
+mod nearness;
 mod outgoing;
 mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use handing::{move_to, take_up};
-pub use settings::Settings;
+pub use adapters::{Allowed, Port, has_adapters, nearest_ways};
+pub use handing::{Outcome, move_to, stay, take_up};
+pub use outboard_rdma::Mtu;
+pub use settings::{CONNECTIONS, Settings};

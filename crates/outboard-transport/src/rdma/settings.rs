@@ -24,6 +24,11 @@ impl Default for Settings {
     }
 }
 
+/// A session's connections: one with commands, lanes, and one to spare.
+pub const CONNECTIONS: u64 = 10;
+/// With less under way, connections would wait all the time.
+const LEAST_RING: u32 = 256 << 10;
+
 const DEPTHS: RangeInclusive<u32> = 4..=1024;
 const MESSAGES: RangeInclusive<u32> = 1 << 10..=1 << 20;
 const RINGS: RangeInclusive<u32> = 4 << 10..=64 << 20;
@@ -34,8 +39,18 @@ const RINGS: RangeInclusive<u32> = 4 << 10..=64 << 20;
 pub(super) const BARE: u32 = 12;
 
 impl Settings {
+    /// The usual ones with so many messages under way, and packets of at most so many bytes.
+    #[must_use]
+    pub fn with(depth: u32, packet: u32) -> Settings {
+        let usual = Settings::default();
+        Settings { depth, mtu: Mtu::within(packet).unwrap_or(usual.mtu), ..usual }
+    }
+
     /// Refuses what nobody needs, and would overflow numbers.
-    pub(super) fn check(self) -> io::Result<Settings> {
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] with a sentence that names the bounds.
+    pub fn check(self) -> io::Result<Settings> {
         let sizes = [
             ("messages under way", self.depth, DEPTHS),
             ("bytes of a message", self.message, MESSAGES),
@@ -52,6 +67,30 @@ impl Settings {
                 ),
             )),
         }
+    }
+
+    /// With a smaller ring, if this process may lock so little that not all of a session's
+    /// connections had theirs: 8 MiB are usual.
+    #[must_use]
+    pub fn within_locked_memory(self) -> Settings {
+        self.within(outboard_rdma::locked_memory_limit())
+    }
+
+    fn within(self, limit: u64) -> Settings {
+        let page = 1 << 12;
+        let ring = limit / CONNECTIONS / 2 / page * page;
+        let ring = u32::try_from(ring).map_or(self.ring, |ring| ring.max(LEAST_RING));
+        Settings { ring: ring.min(self.ring), ..self }
+    }
+
+    /// Bytes that a client's connection locks.
+    pub fn locked_by_client(self) -> u64 {
+        2 * u64::from(self.ring)
+    }
+
+    /// Bytes that a server's connection locks.
+    pub fn locked_by_server(self) -> u64 {
+        u64::from(self.ring) + u64::from(self.works()) * u64::from(self.message)
     }
 
     /// What both sides are ready for.
@@ -72,5 +111,22 @@ impl Settings {
     /// Works that may be under way each way.
     pub(super) fn works(self) -> u32 {
         self.depth + BARE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_of_all_connections_fit_into_what_may_be_locked() {
+        let usual = Settings::default();
+        assert_eq!(usual.within(u64::MAX), usual);
+        assert_eq!(usual.within(64 << 20), usual);
+        let little = usual.within(8 << 20);
+        assert!(little.locked_by_client() * CONNECTIONS <= 8 << 20, "{little:?}");
+        assert!(little.locked_by_client() * CONNECTIONS > 7 << 20, "{little:?}");
+        assert_eq!(usual.within(64 << 10).ring, LEAST_RING, "an error will name the limit");
+        assert!(little.check().is_ok());
     }
 }

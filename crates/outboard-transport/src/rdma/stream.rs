@@ -1,4 +1,7 @@
-//! The stream itself.
+//! The stream itself: its state, and what callers see.
+
+mod messages;
+mod waiting;
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -8,14 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use outboard_rdma::{Channel, Completion, Part, QueuePair, Remote, WorkError};
-use rustix::event::{PollFd, PollFlags};
+use outboard_rdma::{Channel, Part, QueuePair, Remote, WorkError};
 
-use super::immediate::{Immediate, Kind};
+use super::immediate::Kind;
 use super::incoming::{Incoming, Place};
 use super::outgoing::Outgoing;
 use super::settings::Settings;
-use crate::descriptor::{self, poll_until};
+use crate::descriptor;
 use crate::stream::{Capabilities, Interest, Readiness, Stream};
 use crate::waker::Waker;
 
@@ -62,8 +64,10 @@ pub(super) struct RdmaStream {
     /// Not destroyed by a process that has abandoned the stream: another one uses it.
     pair: ManuallyDrop<QueuePair>,
     events: ManuallyDrop<Events>,
-    /// The stream over which the sides have met.
+    /// The stream over which the sides have met, and whether it ends with this one: until they have
+    /// moved for good, they may go on over it.
     met: Arc<dyn Stream>,
+    ends_met: AtomicBool,
     side: Side,
     settings: Settings,
     out: Mutex<Outgoing>,
@@ -91,22 +95,6 @@ pub(super) struct RdmaStream {
     failure: OnceLock<(io::ErrorKind, String)>,
 }
 
-/// A thread is counted as waiting while this lives.
-struct Waiting<'a>(&'a AtomicU32);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicU32) -> Waiting<'a> {
-        count.fetch_add(1, Ordering::SeqCst);
-        Waiting(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -123,6 +111,7 @@ impl RdmaStream {
             pair: ManuallyDrop::new(pair),
             events: ManuallyDrop::new(events),
             met,
+            ends_met: AtomicBool::new(false),
             side,
             settings,
             out: Mutex::new(Outgoing::new(settings)),
@@ -162,9 +151,21 @@ impl RdmaStream {
     fn fail(&self, kind: io::ErrorKind, why: &str) {
         if self.failure.set((kind, format!("the RDMA connection has failed: {why}"))).is_ok() {
             // So all threads of both sides notice it at once.
-            let _ = self.met.shutdown();
+            let _ = self.end_met();
             self.wake_all();
         }
+    }
+
+    /// The sides have moved: the stream over which they have met carries nothing any more.
+    pub(super) fn leave_met(&self) {
+        self.ends_met.store(true, Ordering::SeqCst);
+        if self.failure.get().is_some() {
+            let _ = self.end_met();
+        }
+    }
+
+    fn end_met(&self) -> io::Result<()> {
+        if self.ends_met.load(Ordering::SeqCst) { self.met.shutdown() } else { Ok(()) }
     }
 
     fn wake_all(&self) {
@@ -190,207 +191,6 @@ impl RdmaStream {
         }
     }
 
-    /// Has the adapter take the receive again.
-    fn post_receive(&self, receive: u64) {
-        let message = self.settings.message as usize;
-        let part = match self.side {
-            Side::Client => None,
-            Side::Server { .. } => {
-                Some(Part { region: RECEIVED, offset: receive as usize * message, bytes: message })
-            }
-        };
-        if let Err(error) = self.pair.receive(receive, part) {
-            self.fail(io::ErrorKind::Other, &error.to_string());
-        }
-    }
-
-    /// The peer says that it has used up so many messages in all: whether that can be.
-    fn is_credited(&self, used: u16) -> bool {
-        let before = self.peer_used.load(Ordering::Relaxed) as u16;
-        let sent = self.sent.load(Ordering::Acquire) as u16;
-        self.peer_used.store(used.into(), Ordering::Release);
-        used.wrapping_sub(before) <= sent.wrapping_sub(before)
-    }
-
-    /// Takes what has come, also after a failure; wakes other threads that wait for it than the one
-    /// that calls, which itself waits for `own`.
-    fn progress(&self, back: &mut Incoming, own: Interest) {
-        let (mut news, mut credit, mut flushed) = (false, false, false);
-        let mut take = |taken: Result<Completion, WorkError>| {
-            let completion = match taken {
-                Ok(completion) => completion,
-                Err(WorkError::Flushed) => return flushed = true,
-                Err(error) => return self.fail_of(error),
-            };
-            let said = completion.immediate.and_then(Immediate::decode);
-            let Some(said) = said else {
-                return self.fail(io::ErrorKind::InvalidData, "the peer says what nobody says");
-            };
-            if !self.is_credited(said.used) {
-                return self
-                    .fail(io::ErrorKind::InvalidData, "the peer has used up what was not sent");
-            }
-            credit = true;
-            match said.kind {
-                Kind::Bytes => {
-                    if back.arrive(completion.bytes as usize, completion.work).is_err() {
-                        self.fail(io::ErrorKind::InvalidData, "the peer sends more than it may");
-                    }
-                    news = true;
-                    // The bytes are in the ring, and the receive is free at once.
-                    if self.side == Side::Client {
-                        self.post_receive(completion.work);
-                    }
-                }
-                Kind::Bare => self.post_receive(completion.work),
-                Kind::End => {
-                    self.ended.store(true, Ordering::Release);
-                    news = true;
-                }
-            }
-        };
-        if let Err(error) = self.pair.received().poll_all(&mut take) {
-            self.fail(io::ErrorKind::Other, &error.to_string());
-        }
-        if flushed && self.failure.get().is_none() {
-            // The works to send say why.
-            self.collect(&mut lock(&self.out));
-            self.fail_of(WorkError::Flushed);
-        }
-        let others = |count: &AtomicU32, own: bool| count.load(Ordering::SeqCst) > u32::from(own);
-        if news && others(&self.readers, own.read) {
-            self.events.readable.wake();
-        }
-        if credit && others(&self.writers, own.write) {
-            self.events.writable.wake();
-        }
-    }
-
-    /// Frees what the adapter has sent and the peer has used up.
-    fn collect(&self, out: &mut Outgoing) {
-        let mut take = |taken: Result<Completion, WorkError>| match taken {
-            Ok(completion) if completion.work == WITH_BYTES => out.is_done(),
-            Ok(_) => out.bare_is_done(),
-            Err(error) => self.fail_of(error),
-        };
-        if let Err(error) = self.pair.sent().poll_all(&mut take) {
-            self.fail(io::ErrorKind::Other, &error.to_string());
-        }
-        out.is_used(self.peer_used.load(Ordering::Acquire) as u16);
-    }
-
-    /// Sends a message, and with it how much this side has used up.
-    fn post(&self, work: u64, kind: Kind, part: Option<Part>) -> io::Result<()> {
-        // What is used up meanwhile is told by the next one.
-        self.untold.store(0, Ordering::Relaxed);
-        let used = self.used.load(Ordering::Acquire);
-        self.told.store(used, Ordering::Release);
-        let number = Immediate { used: used as u16, kind }.encode();
-        let to = match (self.side, part) {
-            (Side::Server { ring }, Some(part)) => {
-                Some(Remote { address: ring.address + part.offset as u64, rkey: ring.rkey })
-            }
-            _ => None,
-        };
-        self.pair.send(work, number, part, to).map_err(|error| {
-            self.fail(io::ErrorKind::Other, &error.to_string());
-            error.into()
-        })
-    }
-
-    /// Sends a message without bytes, if there is a place for one.
-    fn post_bare(&self, out: &mut Outgoing, kind: Kind) {
-        if out.may_send_bare(kind == Kind::End) && self.post(BARE, kind, None).is_ok() {
-            out.bare_sent();
-        }
-    }
-
-    /// Whether the peer should hear how much this side has used up.
-    fn owes_word(&self) -> bool {
-        let used = self.used.load(Ordering::Acquire);
-        let messages = used.wrapping_sub(self.told.load(Ordering::Acquire));
-        messages >= self.settings.depth / 4
-            || messages > 0 && self.untold.load(Ordering::Relaxed) >= self.settings.ring() / 4
-    }
-
-    /// Tells the peer, if it should hear.
-    fn tell(&self) {
-        if !self.owes_word() || self.is_over() {
-            return;
-        }
-        let mut out = lock(&self.out);
-        self.collect(&mut out);
-        if self.owes_word() && !self.is_over() {
-            self.post_bare(&mut out, Kind::Bare);
-        }
-    }
-
-    /// Which calls would not block now, for a thread that waits for these itself.
-    fn look(&self, interest: Interest) -> Readiness {
-        let mut ready = Readiness::default();
-        let arrived = {
-            let mut back = lock(&self.back);
-            self.progress(&mut back, interest);
-            back.next().is_some()
-        };
-        if interest.write {
-            let mut out = lock(&self.out);
-            self.collect(&mut out);
-            ready.write = out.has_much_room();
-        }
-        let over = self.is_over();
-        ready.read = interest.read && (arrived || over);
-        ready.write |= interest.write && over;
-        ready.hangup = interest.hangup && over;
-        ready
-    }
-
-    /// As `look`, and if nothing is ready, the next thing that happens makes the channel readable.
-    fn look_before_sleep(&self, interest: Interest) -> io::Result<Readiness> {
-        let ready = self.look(interest);
-        if ready != Readiness::default() {
-            return Ok(ready);
-        }
-        // Room comes with the peer's word. The adapter's own is seldom later; to be woken by it for
-        // every message would cost more than the message.
-        let sent = interest.write && lock(&self.out).waits_for_adapter();
-        let queues = [
-            (interest.read || interest.write, &self.armed_received, self.pair.received()),
-            (sent, &self.armed_sent, self.pair.sent()),
-        ];
-        let mut armed = false;
-        for (wanted, is_armed, queue) in queues {
-            if wanted && !is_armed.swap(true, Ordering::SeqCst) {
-                queue.arm()?;
-                armed = true;
-            }
-        }
-        // What has come before it was armed does not make it readable.
-        Ok(if armed { self.look(interest) } else { ready })
-    }
-
-    /// Takes the events of the channel. Other threads that wait still rely on it.
-    fn take_events(&self, own: Interest) -> io::Result<()> {
-        if !self.events.channel.take_events() {
-            return Ok(());
-        }
-        self.armed_received.store(false, Ordering::SeqCst);
-        self.armed_sent.store(false, Ordering::SeqCst);
-        let readers = self.readers.load(Ordering::SeqCst);
-        let writers = self.writers.load(Ordering::SeqCst);
-        if readers + writers > u32::from(own.read) + u32::from(own.write) {
-            let others = Interest { read: readers > 0, write: writers > 0, hangup: false };
-            let ready = self.look_before_sleep(others)?;
-            if ready.read {
-                self.events.readable.wake();
-            }
-            if ready.write {
-                self.events.writable.wake();
-            }
-        }
-        Ok(())
-    }
-
     /// Waits until the peer's adapter has what was sent, for a bounded time.
     fn linger(&self) {
         let end = Instant::now() + LINGER;
@@ -410,7 +210,7 @@ impl RdmaStream {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        if self.failure.get().is_none() {
+        if self.failure.get().is_none() && self.ends_met.load(Ordering::SeqCst) {
             let mut out = lock(&self.out);
             self.collect(&mut out);
             self.post_bare(&mut out, Kind::End);
@@ -423,25 +223,6 @@ impl RdmaStream {
     fn descriptors(&self) -> [std::os::fd::RawFd; 3] {
         let [commands, events] = self.pair.device().descriptors();
         [commands, events, self.events.channel.descriptor()]
-    }
-
-    /// Fills a message from the buffers, beginning at `from` of all their bytes.
-    fn fill(&self, buffers: &[IoSlice<'_>], from: usize, part: Part) {
-        let (mut skip, mut filled) = (from, 0);
-        for buffer in buffers {
-            if skip >= buffer.len() {
-                skip -= buffer.len();
-                continue;
-            }
-            let rest = &buffer[skip..];
-            skip = 0;
-            let bytes = &rest[..rest.len().min(part.bytes - filled)];
-            self.pair.regions()[SENT].write(part.offset + filled, bytes);
-            filled += bytes.len();
-            if filled == part.bytes {
-                return;
-            }
-        }
     }
 }
 
@@ -527,64 +308,13 @@ impl Stream for RdmaStream {
         waker: Option<&Waker>,
         timeout: Option<Duration>,
     ) -> io::Result<Readiness> {
-        self.check()?;
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        // Who waits only for the end hears of it by the stream over which the sides have met.
-        let _reader = interest.read.then(|| Waiting::new(&self.readers));
-        let _writer = interest.write.then(|| Waiting::new(&self.writers));
-        let events = &self.events;
-        loop {
-            self.tell();
-            let mut ready = self.look_before_sleep(interest)?;
-            let now = ready != Readiness::default();
-            let flag = |wanted| if wanted { PollFlags::IN } else { PollFlags::empty() };
-            // SAFETY: the descriptors are the pair's device's and the channel's, which live as long
-            // as this stream.
-            let [_, reports, completions] =
-                self.descriptors().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
-            // A stream without a socket says by its own `read` that it ends, and is not used here.
-            let met = self.met.socket().unwrap_or(completions);
-            let mut fds = [
-                PollFd::from_borrowed_fd(met, PollFlags::RDHUP),
-                PollFd::from_borrowed_fd(completions, flag(interest.read || interest.write)),
-                PollFd::from_borrowed_fd(reports, PollFlags::IN),
-                PollFd::new(&events.readable, flag(interest.read)),
-                PollFd::new(&events.writable, flag(interest.write)),
-                PollFd::new(waker.unwrap_or(&events.writable), flag(waker.is_some())),
-            ];
-            let count = poll_until(&mut fds, if now { Some(Instant::now()) } else { deadline })?;
-            let found = fds.map(|fd| fd.revents());
-            let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-            if found[1].contains(PollFlags::IN) {
-                self.take_events(interest)?;
-            }
-            if found[2].contains(PollFlags::IN) && self.pair.device().failed() {
-                self.fail(io::ErrorKind::ConnectionReset, "the adapter reports a failure");
-            }
-            if found[3].contains(PollFlags::IN) {
-                events.readable.clear_unless(|| self.look(Interest::READ).read);
-            }
-            if found[4].contains(PollFlags::IN) {
-                events.writable.clear_unless(|| self.look(Interest::WRITE).write);
-            }
-            if found[0].intersects(gone) {
-                self.gone.store(true, Ordering::Release);
-            }
-            if count > 0 && !now {
-                ready = self.look(interest);
-            }
-            ready.hangup |= self.is_over();
-            ready.woken = found[5].contains(PollFlags::IN) && waker.is_some_and(Waker::clear);
-            if count == 0 || now || ready != Readiness::default() {
-                return Ok(ready);
-            }
-        }
+        self.wait_for(interest, waker, timeout)
     }
 
     fn shutdown(&self) -> io::Result<()> {
         self.check()?;
         self.close();
-        self.met.shutdown()
+        self.end_met()
     }
 
     fn abandon(&self) -> io::Result<()> {
@@ -635,7 +365,7 @@ impl Drop for RdmaStream {
             return;
         }
         self.close();
-        let _ = self.met.shutdown();
+        let _ = self.end_met();
         // SAFETY: each is dropped here once, and nothing uses them afterwards.
         unsafe {
             ManuallyDrop::drop(&mut self.pair);

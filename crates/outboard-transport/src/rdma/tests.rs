@@ -45,6 +45,33 @@ macro_rules! needs_a_device {
     };
 }
 
+/// The client's side of a connection that has to move.
+fn move_over(
+    met: &Arc<dyn Stream>,
+    endpoint: Endpoint,
+    settings: Settings,
+    deadline: Instant,
+) -> io::Result<Arc<dyn Stream>> {
+    moved(move_to(met, 0, endpoint, settings, deadline)?)
+}
+
+/// The server's side, by that adapter whatever the client chooses.
+fn follow(
+    met: &Arc<dyn Stream>,
+    endpoint: Endpoint,
+    settings: Settings,
+    deadline: Instant,
+) -> io::Result<Arc<dyn Stream>> {
+    moved(take_up(met, |_| Ok(endpoint), settings, deadline)?)
+}
+
+fn moved(outcome: Outcome) -> io::Result<Arc<dyn Stream>> {
+    match outcome {
+        Outcome::Moved(stream) => Ok(stream),
+        Outcome::Stays(why) => Err(why.unwrap_or_else(|| io::Error::other("it stays"))),
+    }
+}
+
 impl Transport for Rdma {
     fn name(&self) -> &'static str {
         "rdma"
@@ -52,7 +79,7 @@ impl Transport for Rdma {
 
     fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
         let met = Tcp.connect(address, timeout)?;
-        move_to(met, endpoint()?, Settings::default(), Instant::now() + timeout)
+        move_over(&met, endpoint()?, Settings::default(), Instant::now() + timeout)
     }
 
     fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
@@ -64,7 +91,7 @@ impl Transport for Rdma {
             while let Ok(met) = listener.accept() {
                 let deadline = Instant::now() + PATIENCE;
                 let stream = endpoint()
-                    .and_then(|endpoint| take_up(met, endpoint, Settings::default(), deadline));
+                    .and_then(|endpoint| follow(&met, endpoint, Settings::default(), deadline));
                 if accepted.send(stream).is_err() {
                     return;
                 }
@@ -105,8 +132,8 @@ fn connect(
 ) -> io::Result<(Arc<dyn Stream>, Arc<dyn Stream>)> {
     let ([of_client, of_server], [client, server]) = (met(), endpoints);
     let deadline = Instant::now() + PATIENCE;
-    let taking = std::thread::spawn(move || take_up(of_server, server, settings[1], deadline));
-    let client = move_to(of_client, client, settings[0], deadline)?;
+    let taking = std::thread::spawn(move || follow(&of_server, server, settings[1], deadline));
+    let client = move_over(&of_client, client, settings[0], deadline)?;
     Ok((client, taking.join().unwrap()?))
 }
 
@@ -164,8 +191,46 @@ fn settings_of_both_sides_count_and_all_sizes_carry_all_bytes() {
     }
     let wrong = Settings { depth: 3, ..Settings::default() };
     let [one, _other] = met();
-    let error = move_to(one, endpoint().unwrap(), wrong, Instant::now() + PATIENCE).unwrap_err();
+    let error = move_over(&one, endpoint().unwrap(), wrong, Instant::now() + PATIENCE).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+}
+
+/// Whoever finds that it cannot be says so, and both go on over what they have.
+#[test]
+fn sides_that_do_not_move_go_on_as_before() {
+    needs_a_device!();
+    let deadline = || Instant::now() + PATIENCE;
+    let wrong = Settings { depth: 3, ..Settings::default() };
+    let no_adapter = || io::Error::other("there is none");
+    type Open = Box<dyn FnOnce(usize) -> io::Result<Endpoint> + Send>;
+    let cases: [(&str, Settings, Open); 3] = [
+        ("the server has none", Settings::default(), Box::new(move |_| Err(no_adapter()))),
+        ("the client does not want to", wrong, Box::new(|_| endpoint())),
+        (
+            "nobody has that place",
+            Settings::default(),
+            Box::new(|place| {
+                assert_eq!(place, 7);
+                Err(io::ErrorKind::NotFound.into())
+            }),
+        ),
+    ];
+    for (name, settings, open) in cases {
+        let [client, server] = met();
+        let taking = std::thread::spawn({
+            let server = Arc::clone(&server);
+            move || take_up(&server, open, Settings::default(), deadline())
+        });
+        let outcome = move_to(&client, 7, endpoint().unwrap(), settings, deadline()).unwrap();
+        assert!(matches!(outcome, Outcome::Stays(Some(_))), "{name}: {outcome:?}");
+        assert!(matches!(taking.join().unwrap().unwrap(), Outcome::Stays(_)), "{name}");
+        exchange(&*client, &*server, 10_000);
+    }
+    let [client, server] = met();
+    stay(&*client).unwrap();
+    let outcome = take_up(&server, |_| endpoint(), Settings::default(), deadline()).unwrap();
+    assert!(matches!(outcome, Outcome::Stays(None)));
+    exchange(&*client, &*server, 10_000);
 }
 
 /// Each message of one byte uses up a whole place, and words without bytes go both ways.
@@ -197,11 +262,11 @@ fn a_client_that_describes_nonsense_or_nothing_is_refused() {
     let [client, server] = met();
     write_all(&*client, &[0xff; 100]).unwrap();
     let soon = Instant::now() + Duration::from_millis(200);
-    let error = take_up(server, endpoint().unwrap(), Settings::default(), soon).unwrap_err();
+    let error = follow(&server, endpoint().unwrap(), Settings::default(), soon).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     let [_client, server] = met();
     let soon = Instant::now() + Duration::from_millis(200);
-    let error = take_up(server, endpoint().unwrap(), Settings::default(), soon).unwrap_err();
+    let error = follow(&server, endpoint().unwrap(), Settings::default(), soon).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
 }
 
@@ -210,14 +275,20 @@ fn rogue() -> (Prepared, Arc<dyn Stream>, Arc<dyn Stream>) {
     let [of_client, of_server] = met();
     let deadline = Instant::now() + PATIENCE;
     let taking = std::thread::spawn(move || {
-        take_up(of_server, endpoint().unwrap(), Settings::default(), deadline)
+        follow(&of_server, endpoint().unwrap(), Settings::default(), deadline)
     });
     let (client, own) = Prepared::client(endpoint().unwrap(), Settings::default()).unwrap();
-    write_all(&*of_client, &own.encode()).unwrap();
+    write_all(&*of_client, &[&[1][..], &own.encode()].concat()).unwrap();
+    let mut ready = [0];
+    read_exact(&*of_client, &mut ready).unwrap();
+    assert_eq!(ready, [1]);
     let mut said = [0; super::description::End::SIZE];
     read_exact(&*of_client, &mut said).unwrap();
     let peer = super::description::End::decode(&said).unwrap();
     client.pair.connect(client.address, peer.address, peer.settings.mtu).unwrap();
+    let trial = outboard_rdma::Part { region: SENT, offset: 0, bytes: 64 << 10 };
+    let number = Immediate { used: 0, kind: Kind::Bytes }.encode();
+    client.pair.send(0, number, Some(trial), None).unwrap();
     write_all(&*of_client, &[1]).unwrap();
     (client, of_client, taking.join().unwrap().unwrap())
 }
@@ -320,7 +391,7 @@ fn a_peer_that_is_killed_is_noticed_at_once() {
     if let Ok(address) = std::env::var(PEER) {
         let met = Tcp.connect(&address, PATIENCE).unwrap();
         let deadline = Instant::now() + PATIENCE;
-        let server = take_up(met, endpoint().unwrap(), Settings::default(), deadline).unwrap();
+        let server = follow(&met, endpoint().unwrap(), Settings::default(), deadline).unwrap();
         write_all(&*server, b"here").unwrap();
         // What the client sends is left lying.
         server.wait(Interest::HANGUP, None, Some(PATIENCE)).unwrap();
@@ -335,7 +406,7 @@ fn a_peer_that_is_killed_is_noticed_at_once() {
         .unwrap();
     let met = listener.accept().unwrap();
     let deadline = Instant::now() + PATIENCE;
-    let client = move_to(met, endpoint().unwrap(), Settings::default(), deadline).unwrap();
+    let client = move_over(&met, endpoint().unwrap(), Settings::default(), deadline).unwrap();
     read_exact(&*client, &mut [0; 4]).unwrap();
     let writing = std::thread::spawn({
         let client = Arc::clone(&client);

@@ -14,6 +14,7 @@ mod hello;
 pub mod lease;
 pub mod peers;
 pub mod queued;
+pub mod rdma;
 mod refusal;
 pub mod resume;
 pub mod sharing;

@@ -241,6 +241,7 @@ impl Connection {
         let mut state = self.state();
         state.epoch = self.epoch.load(Ordering::SeqCst);
         state.stream = stream;
+        meter::page().set_transport(state.stream.transport());
         meter::page().set_disconnected(false);
         self.changed.notify_all();
         Current { stream: Arc::clone(&state.stream), epoch: state.epoch }

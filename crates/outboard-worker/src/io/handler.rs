@@ -20,6 +20,11 @@ pub trait Handler {
         None
     }
 
+    /// The devices of the platform that are on PCI buses, as `0000:1b:00.0`.
+    fn pci_devices(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Carries out one command. Commands come in the session's order, each once. If it
     /// [`wants_reply`](Command::wants_reply), exactly one reply must follow, now or later.
     fn command(&mut self, command: Command<'_>, replier: &Replier);

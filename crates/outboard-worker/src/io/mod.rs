@@ -5,6 +5,7 @@
 //! through a clone of the [`Replier`]. When the client or the supervisor goes, the process ends at
 //! once: the system and the driver clean up better than any code here could.
 
+mod adapters;
 mod arrival;
 mod brokered;
 mod bulk;
@@ -15,10 +16,13 @@ mod exit;
 mod gate;
 mod handler;
 mod home;
+mod link_adapters;
 mod looking;
 mod neighbour;
+mod opening;
 mod pace;
 mod peers;
+mod places;
 mod registry;
 mod replier;
 mod requests;
@@ -36,11 +40,13 @@ use outboard_wire::handshake::beats::BEATS;
 use outboard_wire::handshake::files::{FILES, Files};
 use outboard_wire::handshake::peers::{PEERS, SHARING, Sharing};
 use outboard_wire::handshake::queued::{QUEUED, Queued};
+use outboard_wire::handshake::rdma::RDMA;
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
 
 use crate::sandbox::{self, Sandbox};
+use adapters::{Adapters, Wanted};
 use arrival::Arrival;
 use connection::Connection;
 use dispatch::dispatch;
@@ -58,6 +64,8 @@ pub(crate) use bulk::Half;
 #[cfg(feature = "fuzzing")]
 pub use bulk::hostile_peer;
 pub use bulk::{Bulk, Sink};
+use link_adapters::LinkAdapters;
+use opening::Opening;
 pub use outboard_control::messages::{ContextMemory, Gauge, Start, Warm};
 pub use outboard_session::server::Command;
 use pace::Pace;
@@ -146,6 +154,11 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
             more.set(SHARING, &Sharing);
         }
     }
+    let wanted = start.rdma.as_ref().map(|rdma| Wanted::new(rdma, || handler.pci_devices()));
+    let adapters = wanted.as_ref().filter(|_| start.client_has_adapters).map(Wanted::find);
+    if let Some(found) = &adapters {
+        more.set(RDMA, &Adapters::offer_or_reason(found));
+    }
     if let Some(grace) = grace {
         more.set(RESUME, &Terms { grace: grace.silent });
     }
@@ -193,8 +206,20 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     if start.probe {
         return Ok(SERVED);
     }
+    let adapters = adapters.and_then(Result::ok);
+    let stream = match &adapters {
+        None => stream,
+        Some(adapters) => match adapters.settle(stream, secure.as_ref()) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::info!(session = %Number(session), %error, "the client has not moved to RDMA, nor stayed");
+                return Ok(SERVED);
+            }
+        },
+    };
     let pace = start.identity.limits.bandwidth.map(Pace::new);
-    let peers = Peers::new(pace.clone(), start.lanes);
+    let links = LinkAdapters::new(wanted, adapters.clone());
+    let peers = Peers::new(pace.clone(), start.lanes, links);
     let bulk = Bulk::new(pace);
     let again =
         Welcome { snapshot: Vec::new(), local: None, more: Extensions::default(), ..welcome };
@@ -206,7 +231,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let ending = Arc::new(Ending::default());
     let further = watch::Further {
         welcome: again,
-        secure,
+        opening: Opening::new(secure, adapters),
         bulk: bulk.clone(),
         registry,
         switch: Arc::clone(&switch),

@@ -10,23 +10,26 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_transport::segment::Segment;
 use outboard_transport::tls::{self, Anchor, Fingerprint};
 use outboard_transport::{Stream, read_exact_until, shm, tcp, unix, write_all};
 use outboard_wire::handshake::peers::{MESSAGES, Ticket};
+use outboard_wire::handshake::rdma::{Adapters as Offer, RDMA};
 use outboard_wire::handshake::{Answer, Extensions, Local, Refusal, RefusalCode, VERSION, Welcome};
-use outboard_wire::limits::MAX_LANES;
 use outboard_wire::notice::PEER_LOST;
 use parking_lot::Mutex;
 
+use super::adapters::Adapters;
 use super::bulk::{Bulk, Order};
+use super::link_adapters::LinkAdapters;
 use super::neighbour::{self, Areas, Offered};
 use super::pace::Pace;
+use super::places::Places;
 use super::registry::Registry;
 use super::replier::Replier;
+use super::secure::Secure;
 
 /// Links for copies that a session has at most; those that were lost do not count.
 const MOST: usize = 64;
@@ -45,11 +48,12 @@ pub(crate) struct Peers(Arc<Inner>);
 struct Inner {
     links: Mutex<HashMap<u32, Bulk>>,
     pace: Option<Arc<Pace>>,
+    adapters: LinkAdapters,
     /// Connections of each link.
     lanes: u32,
     areas: Areas,
     /// Connections of other servers of this machine whose memory is being taken up.
-    meeting: AtomicUsize,
+    meeting: Places,
 }
 
 /// A session of another server, and how to get there.
@@ -68,9 +72,10 @@ pub(crate) struct Called {
 const MOST_RINGS: u32 = 4;
 
 impl Peers {
-    pub(super) fn new(pace: Option<Arc<Pace>>, lanes: u32) -> Peers {
+    pub(super) fn new(pace: Option<Arc<Pace>>, lanes: u32, adapters: LinkAdapters) -> Peers {
         let (links, lanes, areas) = (Mutex::default(), lanes.max(1), Areas::default());
-        Peers(Arc::new(Inner { links, pace, lanes, areas, meeting: AtomicUsize::new(0) }))
+        let meeting = Places::default();
+        Peers(Arc::new(Inner { links, pace, adapters, lanes, areas, meeting }))
     }
 
     /// The link of that number, unless it is lost.
@@ -78,21 +83,28 @@ impl Peers {
         self.0.links.lock().get(&number).cloned()
     }
 
-    /// Takes a connection of another server's worker into use.
+    /// Takes a connection of another server's worker into use, with what encrypts it. If it is
+    /// movable, that worker may move it to adapters.
     pub(super) fn accept(
         &self,
         replier: &Replier,
         number: u32,
-        stream: Arc<dyn Stream>,
+        (stream, secure): (Arc<dyn Stream>, Option<&Secure>),
+        movable: bool,
         session: u64,
     ) -> io::Result<()> {
-        match self.welcome(replier, number, &*stream, session)? {
-            Some(link) => link.add_lane(stream),
-            None => Ok(()),
-        }
+        let adapters = if movable { self.0.adapters.usable() } else { None };
+        let welcome = welcome(session, adapters.map(Adapters::offer));
+        let Some(link) = self.welcome(replier, number, &*stream, &welcome)? else { return Ok(()) };
+        let stream = match adapters {
+            None => stream,
+            Some(adapters) => adapters.settle(stream, secure)?,
+        };
+        link.add_lane(stream)
     }
 
-    /// The same over the Unix socket: the other worker shares memory with this one.
+    /// Takes a connection over the Unix socket into use: the other worker shares memory with this
+    /// one.
     pub(super) fn accept_neighbour(
         &self,
         replier: &Replier,
@@ -100,16 +112,16 @@ impl Peers {
         (stream, socket): (Arc<dyn Stream>, OwnedFd),
         session: u64,
     ) -> io::Result<()> {
-        let Some(link) = self.welcome(replier, number, &*stream, session)? else { return Ok(()) };
+        let welcome = welcome(session, None);
+        let Some(link) = self.welcome(replier, number, &*stream, &welcome)? else { return Ok(()) };
         drop(stream);
         let peers = self.clone();
-        if peers.0.meeting.fetch_add(1, Ordering::Relaxed) >= MAX_LANES {
-            peers.0.meeting.fetch_sub(1, Ordering::Relaxed);
-            return Err(io::Error::other("too many workers share their memory at once"));
-        }
+        let place = peers.0.meeting.take();
+        let place =
+            place.ok_or_else(|| io::Error::other("too many workers share their memory at once"))?;
         let take_up = move || {
             let taken = peers.0.areas.take_up(socket);
-            peers.0.meeting.fetch_sub(1, Ordering::Relaxed);
+            drop(place);
             let Offered { stream, area } = taken?;
             area.map_or(Ok(()), |area| link.share(area))?;
             // Before the other worker uses it.
@@ -130,11 +142,11 @@ impl Peers {
         replier: &Replier,
         number: u32,
         stream: &dyn Stream,
-        session: u64,
+        welcome: &[u8],
     ) -> io::Result<Option<Bulk>> {
         // It fits into the empty socket buffer, so this does not wait for the other side.
         match self.link_or_new(replier, number) {
-            Ok(link) => write_all(stream, &welcome(session)).map(|()| Some(link)),
+            Ok(link) => write_all(stream, welcome).map(|()| Some(link)),
             Err(failure) => {
                 let refusal = Refusal { code: RefusalCode::OverLimit, sentence: failure };
                 write_all(stream, &refusal.encode(VERSION)).map(|()| None)
@@ -158,7 +170,7 @@ impl Peers {
         let opened = meets.or_else(|reason| {
             tracing::debug!(reason, "a link shares no memory");
             (0..self.lanes(number)).try_for_each(|_| {
-                let stream = dial(replier.registry(), number, called)?;
+                let stream = self.dial(replier.registry(), number, called)?;
                 link.add_lane(stream).map_err(|error| error.to_string())
             })
         });
@@ -220,18 +232,61 @@ impl Peers {
         if links.keys().filter(alike).count() >= most {
             return Err(format!("the session has {most} links of this kind already"));
         }
-        let (peers, replier) = (self.clone(), replier.clone());
+        let (peers, replier, made) = (self.clone(), replier.clone(), Instant::now());
         let order = if for_messages { Order::Any } else { Order::Growing };
-        let on_loss = move || peers.is_lost(&replier, number);
+        let on_loss = move || peers.is_lost(&replier, number, made);
         let link = Bulk::to_peer(self.0.pace.clone(), order, on_loss);
         links.insert(number, link.clone());
         Ok(link)
     }
 
-    fn is_lost(&self, replier: &Replier, number: u32) {
+    fn is_lost(&self, replier: &Replier, number: u32, made: Instant) {
         self.0.links.lock().remove(&number);
+        self.0.adapters.lost(made);
         // A client that has gone needs no word of it.
         let _ = replier.notice(PEER_LOST, |writer| writer.u32(number));
+    }
+
+    /// One connection to another server's worker.
+    fn dial(
+        &self,
+        registry: &Registry,
+        link: u32,
+        called: &Called,
+    ) -> Result<Arc<dyn Stream>, String> {
+        if let Some(adapters) = self.0.adapters.usable() {
+            match self.dial_to_move(registry, link, called, adapters) {
+                Ok(stream) => return Ok(stream),
+                // A worker of an earlier release does not take such a connection.
+                Err(error) => tracing::debug!(error, "a link is tried without adapters"),
+            }
+            self.0.adapters.rest();
+        }
+        let connection = registry.dial(link, called, false).map_err(broken(&called.address))??;
+        greet(connection, called).map(|(stream, _)| stream)
+    }
+
+    /// The same, between adapters if it can be.
+    fn dial_to_move(
+        &self,
+        registry: &Registry,
+        link: u32,
+        called: &Called,
+        adapters: &Adapters,
+    ) -> Result<Arc<dyn Stream>, String> {
+        let broken = broken(&called.address);
+        let connection = registry.dial(link, called, true).map_err(broken)??;
+        let (stream, welcome) = greet(connection, called)?;
+        let offer: Option<Offer> = welcome.more.get(RDMA).map_err(|error| {
+            format!("{} offers RDMA in words that make no sense: {error}", called.address)
+        })?;
+        let Some(offer) = offer.filter(|offer| !offer.addresses.is_empty()) else {
+            return Ok(stream);
+        };
+        let encrypt = called.fingerprint.map(|fingerprint| {
+            move |stream| encrypt(stream, called, fingerprint, Instant::now() + PATIENCE)
+        });
+        self.0.adapters.move_there(adapters, &offer, stream, encrypt).map_err(broken)
     }
 
     /// Ends connections whose other side no longer answers. To be called every few seconds.
@@ -246,37 +301,57 @@ fn is_for_messages(link: u32) -> bool {
 }
 
 /// What another server's worker is told: nothing that only the client is to know.
-fn welcome(session: u64) -> Vec<u8> {
+fn welcome(session: u64, adapters: Option<Offer>) -> Vec<u8> {
     let (software, snapshot) = (env!("CARGO_PKG_VERSION").to_owned(), Vec::new());
-    let more = Extensions::default();
+    let mut more = Extensions::default();
+    if let Some(adapters) = adapters {
+        more.set(RDMA, &adapters);
+    }
     Welcome { version: VERSION, software, session, key: 0, lanes: 0, snapshot, local: None, more }
         .encode()
 }
 
-/// One connection to another server's worker.
-fn dial(registry: &Registry, link: u32, called: &Called) -> Result<Arc<dyn Stream>, String> {
-    let address = &called.address;
-    let broken = |error: io::Error| format!("the connection to {address} broke off: {error}");
-    let connection: OwnedFd = registry.dial(link, called).map_err(broken)??;
+/// Says that the connection to this address broke off, and by what.
+fn broken(address: &str) -> impl Fn(io::Error) -> String + Copy {
+    move |error| format!("the connection to {address} broke off: {error}")
+}
+
+/// A connection that the supervisor has made, once it is encrypted, if it is to be, and welcome.
+fn greet(connection: OwnedFd, called: &Called) -> Result<(Arc<dyn Stream>, Welcome), String> {
     let deadline = Instant::now() + PATIENCE;
+    let broken = broken(&called.address);
     let mut stream = tcp::from_descriptor(connection).map_err(broken)?;
     if let Some(fingerprint) = called.fingerprint {
-        let config = tls::client_config(Anchor::Pinned(Fingerprint(fingerprint)), None)
-            .map_err(|error| error.to_string())?;
-        let ticket = called.ticket.key.to_le_bytes();
-        stream = tls::connect(stream, config, tls::SESSION, &ticket, deadline).map_err(broken)?;
+        stream = encrypt(stream, called, fingerprint, deadline).map_err(broken)?;
     }
-    expect_welcome(&*stream, address, deadline)?;
-    Ok(stream)
+    let welcome = expect_welcome(&*stream, &called.address, deadline)?;
+    Ok((stream, welcome))
+}
+
+/// Encrypts a connection to a session with that certificate, and shows the ticket.
+fn encrypt(
+    below: Arc<dyn Stream>,
+    called: &Called,
+    fingerprint: [u8; 32],
+    deadline: Instant,
+) -> io::Result<Arc<dyn Stream>> {
+    let config = tls::client_config(Anchor::Pinned(Fingerprint(fingerprint)), None)
+        .map_err(io::Error::other)?;
+    let ticket = called.ticket.key.to_le_bytes();
+    Ok(tls::connect(below, config, tls::SESSION, &ticket, deadline)?)
 }
 
 /// Reads the other worker's answer to the hello.
-fn expect_welcome(stream: &dyn Stream, address: &str, deadline: Instant) -> Result<(), String> {
-    let broken = |error: io::Error| format!("the connection to {address} broke off: {error}");
+fn expect_welcome(
+    stream: &dyn Stream,
+    address: &str,
+    deadline: Instant,
+) -> Result<Welcome, String> {
+    let broken = broken(address);
     let read = |room: &mut [u8]| read_exact_until(stream, room, deadline).map_err(broken);
     let wrong = |error| format!("{address} answers what makes no sense: {error}");
     match Answer::read(read, wrong)? {
-        Answer::Welcome(_) => Ok(()),
+        Answer::Welcome(welcome) => Ok(welcome),
         Answer::Refusal(refusal) => Err(format!("{address} refuses: {}", refusal.sentence)),
         Answer::Waiting(_) | Answer::Secure(_) | Answer::File(_) => {
             Err(format!("{address} answers what belongs to no link"))

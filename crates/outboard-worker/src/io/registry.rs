@@ -107,16 +107,20 @@ impl Registry {
         self.ask(|request| ToSupervisor::Find { request, token, kind }, None, PATIENCE)
     }
 
-    /// Connects to another server, for a link of that number there. The inner error is a sentence
-    /// that says why there is no connection.
-    pub(super) fn dial(&self, link: u32, called: &Called) -> io::Result<Result<OwnedFd, String>> {
-        self.ask_for_connection(|request| ToSupervisor::Dial {
-            request,
-            address: called.address.clone(),
-            session: called.session,
-            ticket: called.ticket.key,
-            link,
-            secure: called.fingerprint.is_some(),
+    /// Connects to another server, for a link of that number there, by a connection that may move
+    /// to adapters or not. The inner error is a sentence that says why there is no connection.
+    pub(super) fn dial(
+        &self,
+        link: u32,
+        called: &Called,
+        movable: bool,
+    ) -> io::Result<Result<OwnedFd, String>> {
+        let (address, session, ticket) =
+            (called.address.clone(), called.session, called.ticket.key);
+        let secure = called.fingerprint.is_some();
+        self.ask_for_connection(|request| match movable {
+            false => ToSupervisor::Dial { request, address, session, ticket, link, secure },
+            true => ToSupervisor::DialMovable { request, address, session, ticket, link, secure },
         })
     }
 

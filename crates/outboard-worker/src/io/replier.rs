@@ -18,6 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::bulk::Bulk;
 use super::connection::{Connection, Current, End};
+use super::link_adapters::LinkAdapters;
 use super::peers::Peers;
 use super::registry::Registry;
 use super::requests::PendingAnswer;
@@ -119,7 +120,7 @@ impl Replier {
         let nobody =
             rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
         let connection = Arc::new(Connection::new(stream, None));
-        let (bulk, peers) = (Bulk::new(None), Peers::new(None, 1));
+        let (bulk, peers) = (Bulk::new(None), Peers::new(None, 1, LinkAdapters::default()));
         Ok(Replier::new(connection, bulk, peers, Registry::new(Arc::new(nobody), false)))
     }
 

@@ -16,9 +16,9 @@ use super::connection::{Connection, Current, End, Next};
 use super::ending::Ending;
 use super::exit::{BROKEN, SERVED, exit};
 use super::home::Home;
+use super::opening::{Opening, Whose};
 use super::registry::Registry;
 use super::replier::Replier;
-use super::secure::Secure;
 use super::stream_switch::{self, StreamSwitch};
 use outboard_control::messages::{self, ToWorker};
 
@@ -56,8 +56,8 @@ pub(super) fn client(connection: Arc<Connection>, replier: Replier) -> io::Resul
 pub(super) struct Further {
     /// The answer to the client over them.
     pub(super) welcome: Welcome,
-    /// What encrypts them, if anything does.
-    pub(super) secure: Option<Secure>,
+    /// How they are opened.
+    pub(super) opening: Opening,
     pub(super) bulk: Bulk,
     pub(super) registry: Registry,
     pub(super) switch: Arc<StreamSwitch>,
@@ -151,6 +151,7 @@ impl Further {
         connection: Option<OwnedFd>,
         control: &Arc<OwnedFd>,
     ) {
+        let movable = matches!(message, ToWorker::MovablePeer { .. });
         match (message, connection) {
             (ToWorker::Lane { secure }, Some(connection)) => {
                 if let Err(error) = self.add_lane(connection, secure) {
@@ -162,8 +163,11 @@ impl Further {
                     tracing::warn!(%error, "a lane cannot be used");
                 }
             }
-            (ToWorker::Peer { secure, link }, Some(connection)) => {
-                if let Err(error) = self.add_peer(connection, secure, link) {
+            (
+                ToWorker::Peer { secure, link } | ToWorker::MovablePeer { secure, link },
+                Some(connection),
+            ) => {
+                if let Err(error) = self.add_peer(connection, secure, link, movable) {
                     tracing::warn!(%error, link, "another server's worker cannot be linked to");
                 }
             }
@@ -207,6 +211,7 @@ impl Further {
                 | ToWorker::ResumableLane { .. }
                 | ToWorker::Memory
                 | ToWorker::Peer { .. }
+                | ToWorker::MovablePeer { .. }
                 | ToWorker::GoOn { .. },
                 None,
             ) => {
@@ -236,31 +241,16 @@ impl Further {
         welcome.encode()
     }
 
-    /// Hands a connection to `then`, once it is encrypted if it is to be.
+    /// Hands a connection of the client's to `then`, once it is open.
     fn open(
         self: &Arc<Further>,
         connection: OwnedFd,
         encrypted: bool,
         then: impl FnOnce(&Further, Arc<dyn Stream>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
-        self.open_with(connection, encrypted, self.welcome.key, then)
-    }
-
-    /// The same for a connection whose other side has another key to show.
-    fn open_with(
-        self: &Arc<Further>,
-        connection: OwnedFd,
-        encrypted: bool,
-        key: u128,
-        then: impl FnOnce(&Further, Arc<dyn Stream>) -> io::Result<()> + Send + 'static,
-    ) -> io::Result<()> {
-        let (stream, _) = stream_switch::stream(connection)?;
         let further = Arc::clone(self);
-        match &self.secure {
-            _ if !encrypted => then(&further, stream),
-            Some(secure) => secure.accept_lane(stream, key, move |stream| then(&further, stream)),
-            None => Err(io::Error::other("the session's connections are not encrypted")),
-        }
+        let then = move |stream, _: Option<&_>| then(&further, stream);
+        self.opening.open(connection, encrypted, Whose::Client, then)
     }
 
     /// A worker of another server is at the other end.
@@ -269,6 +259,7 @@ impl Further {
         connection: OwnedFd,
         encrypted: bool,
         link: u32,
+        movable: bool,
     ) -> io::Result<()> {
         let Welcome { session, key, .. } = self.welcome;
         if unix::is_unix(connection.as_fd()) {
@@ -278,8 +269,10 @@ impl Further {
             return peers.accept_neighbour(&self.replier, link, (stream, socket), session);
         }
         let ticket = tls::ticket(key, session, link);
-        self.open_with(connection, encrypted, ticket.key, move |further, stream| {
-            further.replier.peers().accept(&further.replier, link, stream, session)
+        let replier = self.replier.clone();
+        let whose = Whose::Peer { key: ticket.key, movable };
+        self.opening.open(connection, encrypted, whose, move |stream, secure| {
+            replier.peers().accept(&replier, link, (stream, secure), movable, session)
         })
     }
 

@@ -8,6 +8,7 @@ use outboard_nvml::{Argument, find};
 use outboard_wire::platform::{Device, Platform};
 
 use super::memory::Block;
+use crate::pci::PciPlace;
 use outboard_control::board::{self, Load};
 
 const OK: nvmlReturn_t = nvmlReturn_t::NVML_SUCCESS;
@@ -230,12 +231,9 @@ fn used(device: &Device) -> u64 {
     used.min(device.total_memory)
 }
 
-/// Where the driver library says that the device is.
 fn pci(device: &Device) -> Option<nvmlPciInfo_t> {
     let part = |attribute: Attribute| device.attribute(attribute.0).map(|value| value as u32);
-    let domain = part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?;
-    let bus = part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?;
-    let slot = part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?;
+    let PciPlace { domain, bus, slot } = PciPlace::of(device)?;
     Some(nvmlPciInfo_t {
         busIdLegacy: characters(&format!("{:04X}:{bus:02X}:{slot:02X}.0", domain & 0xffff)),
         domain,

@@ -41,18 +41,15 @@ const READ: &[&str] = &[
 /// Devices, and shared memory between workers of one GPU, by which drivers share allocations.
 const WRITE: &[&str] = &["/dev/full", "/dev/null", "/dev/zero", "/dev/shm", "/dev/nvidia-caps"];
 
-/// What NCCL reads beside that:
-pub(super) const NCCL_READ: &[&str] = &[
-    // the administrator's settings, which it takes before variables,
-    "/etc/nccl.conf",
-    // and which of its libraries drives which adapter of InfiniBand.
-    "/etc/libibverbs.d",
-];
+/// What NCCL reads beside that: the administrator's settings, which it takes before variables.
+/// (`/sys`, where it finds out what lies near what, and `/dev/shm`, by which workers of a machine
+/// reach each other, are every driver's.)
+pub(super) const NCCL_READ: &[&str] = &["/etc/nccl.conf"];
 
-/// Adapters of InfiniBand, by which NCCL connects servers without the network's sockets. (`/sys`,
-/// where it finds out what lies near what, and `/dev/shm`, by which workers of a machine reach each
-/// other, are every driver's.)
-pub(super) const NCCL_WRITE: &[&str] = &["/dev/infiniband"];
+/// RDMA adapters, by which sessions and NCCL reach other machines without the network's sockets;
+/// and which library drives which of them.
+pub(super) const ADAPTERS_WRITE: &[&str] = &["/dev/infiniband"];
+pub(super) const ADAPTERS_READ: &[&str] = &["/etc/libibverbs.d"];
 
 /// The file by which a process names its threads, as NVIDIA's driver does while it starts.
 const NAMES: &str = "/proc/self/task";

@@ -125,8 +125,15 @@ impl Sandbox {
     #[must_use]
     pub fn making_collectives(mut self) -> Sandbox {
         self.reads.extend(files::NCCL_READ.iter().map(PathBuf::from));
-        self.writes.extend(files::NCCL_WRITE.iter().map(PathBuf::from));
-        Sandbox { connects: true, ..self }
+        Sandbox { connects: true, ..self.using_adapters() }
+    }
+
+    /// The process may use RDMA adapters.
+    #[must_use]
+    pub fn using_adapters(mut self) -> Sandbox {
+        self.reads.extend(files::ADAPTERS_READ.iter().map(PathBuf::from));
+        self.writes.extend(files::ADAPTERS_WRITE.iter().map(PathBuf::from));
+        self
     }
 
     /// The process becomes this user's, whatever the mode.

@@ -43,6 +43,15 @@ fn full_start() -> Start {
         grace: Some(Grace { silent: Duration::from_secs(60), closed: Duration::from_millis(1234) }),
         peers: Some(vec!["a:1".into()]),
         window: Window::numbered(3),
+        rdma: Some(Rdma {
+            devices: vec!["mlx5_0".into()],
+            networks: vec!["10.0.0.0/8".into()],
+            nearest: true,
+            clear: true,
+            depth: 0x81,
+            mtu: 0x82,
+        }),
+        client_has_adapters: true,
     }
 }
 
@@ -61,6 +70,8 @@ fn empty_start() -> Start {
         platform: None,
         grace: None,
         window: None,
+        rdma: None,
+        client_has_adapters: false,
         ..full_start()
     }
 }
@@ -103,6 +114,7 @@ fn to_worker() -> Vec<(&'static str, ToWorker)> {
         ("resume", ToWorker::Resume),
         ("wanted", ToWorker::Wanted),
         ("peer", ToWorker::Peer { secure: true, link: 0x0102 }),
+        ("movable_peer", ToWorker::MovablePeer { secure: true, link: 0x0102 }),
         ("unknown", ToWorker::Unknown(200)),
     ]
 }
@@ -189,6 +201,17 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
         (
             "dial",
             ToSupervisor::Dial {
+                request: 0x0102,
+                address: "a:1".into(),
+                session: 0x0304,
+                ticket: 0x0506,
+                link: 0x0708,
+                secure: true,
+            },
+        ),
+        (
+            "dial_movable",
+            ToSupervisor::DialMovable {
                 request: 0x0102,
                 address: "a:1".into(),
                 session: 0x0304,

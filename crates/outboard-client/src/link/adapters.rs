@@ -1,0 +1,179 @@
+//! Moves the connections of a session to RDMA adapters, where client and server have them.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use outboard_transport::rdma::{self, Outcome, move_to, stay};
+use outboard_transport::{Endpoint, Stream, write_all};
+use outboard_wire::handshake::rdma::Adapters;
+use outboard_wire::handshake::{Hello, Purpose};
+
+use super::config::{Choice, Config, Rdma};
+use super::connect::{Secured, broken};
+use super::error::ConnectError;
+use super::locks::lock;
+use super::security::Tls;
+
+/// A connection that breaks so soon after it has moved would do so again.
+const SOON: Duration = Duration::from_secs(10);
+/// For how long connections do not move then, nor after one that could not.
+const REST: Duration = Duration::from_secs(60);
+
+/// Which of a session's connections this is, if it is known again after a loss: the number of a
+/// lane, or this for the one with the commands.
+pub(super) const COMMANDS: Option<u32> = Some(u32::MAX);
+
+/// Whether the hello of a session says that its connections may move.
+pub(super) fn may_move(address: &str, hello: &Hello, config: &Config) -> bool {
+    matches!(config.transport, Choice::Auto | Choice::Rdma)
+        && matches!(hello.purpose, Purpose::Session { .. })
+        && matches!(address.parse(), Ok(Endpoint::Tcp(_)))
+        && rdma::has_adapters()
+}
+
+/// A session whose connections may move to adapters. The worker expects of each that the client
+/// says whether it does.
+pub struct Movable {
+    offer: Adapters,
+    rdma: Rdma,
+    /// Whether the user wants the bytes encrypted, whatever the server says.
+    must_encrypt: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// When each of the session's connections has moved last.
+    moved: HashMap<u32, Instant>,
+    rests_until: Option<Instant>,
+    /// Connections take the ways in turn.
+    next: usize,
+}
+
+/// What became of a connection: it, and if it has not moved, why.
+pub(super) type Settled = (Arc<dyn Stream>, Option<String>);
+
+impl Movable {
+    /// The session whose server offers these; `None` if it offers none.
+    pub(super) fn new(offer: Option<Adapters>, config: &Config) -> Option<Movable> {
+        let offer = offer.filter(|offer| !offer.addresses.is_empty())?;
+        let must_encrypt = config.security.tls == Tls::On;
+        let Rdma { allowed, settings } = config.rdma.clone();
+        let rdma = Rdma { allowed, settings: settings.within_locked_memory() };
+        Some(Movable { offer, rdma, must_encrypt, state: Mutex::default() })
+    }
+
+    /// Whether there is a way to one of the server's adapters.
+    pub(super) fn check(&self) -> io::Result<()> {
+        self.rdma.allowed.ways(&self.offer.addresses).map(drop)
+    }
+
+    /// The connection goes on as it is.
+    pub(super) fn stay(&self, met: &dyn Stream, address: &str) -> Result<(), ConnectError> {
+        stay(met).map_err(|error| broken(address, error))
+    }
+
+    /// Moves the connection, if it can be.
+    pub(super) fn settle(
+        &self,
+        met: Arc<dyn Stream>,
+        secured: Option<&Secured>,
+        connection: Option<u32>,
+        address: &str,
+        deadline: Instant,
+    ) -> Result<Settled, ConnectError> {
+        let way = self.way(connection).and_then(|(place, port)| Ok((place, port.open()?)));
+        let (place, endpoint) = match way {
+            Ok(way) => way,
+            Err(why) => {
+                self.stay(&*met, address)?;
+                return Ok((met, Some(why.to_string())));
+            }
+        };
+        let moved = move_to(&met, place, endpoint, self.rdma.settings, deadline);
+        match moved.map_err(|error| broken(address, error))? {
+            Outcome::Moved(stream) => {
+                lock(&self.state).moved.extend(connection.map(|which| (which, Instant::now())));
+                Ok((self.encrypt(stream, secured, address, deadline)?, None))
+            }
+            Outcome::Stays(why) => {
+                lock(&self.state).rests_until = Some(Instant::now() + REST);
+                Ok((met, why.map(|why| why.to_string())))
+            }
+        }
+    }
+
+    /// The way for the connection.
+    fn way(&self, connection: Option<u32>) -> io::Result<(u8, rdma::Port)> {
+        let mut state = lock(&self.state);
+        let now = Instant::now();
+        let before = connection.and_then(|which| state.moved.remove(&which));
+        if before.is_some_and(|moved| now < moved + SOON) {
+            state.rests_until = Some(now + REST);
+        }
+        if state.rests_until.is_some_and(|until| now < until) {
+            return Err(io::Error::other("a connection over the adapters has just failed"));
+        }
+        let ways = self.rdma.allowed.ways(&self.offer.addresses)?;
+        let (place, port) = ways[state.next % ways.len()].clone();
+        state.next += 1;
+        Ok((u8::try_from(place).map_err(io::Error::other)?, port))
+    }
+
+    /// Has the bytes encrypted, if those of the connection before were: unless the server says that
+    /// they need not be, and the user does not object.
+    fn encrypt(
+        &self,
+        stream: Arc<dyn Stream>,
+        secured: Option<&Secured>,
+        address: &str,
+        deadline: Instant,
+    ) -> Result<Arc<dyn Stream>, ConnectError> {
+        let Some(secured) = secured else { return Ok(stream) };
+        let encrypts = self.must_encrypt || !self.offer.clear;
+        write_all(&*stream, &[u8::from(encrypts)]).map_err(|error| broken(address, error))?;
+        if encrypts {
+            return Ok(secured.take_over(stream, address, deadline)?);
+        }
+        Ok(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outboard_wire::handshake::rdma::AdapterAddress;
+
+    fn movable() -> Movable {
+        let address = AdapterAddress { gid: [0; 16], ethernet: true };
+        let offer = Adapters { addresses: vec![address], ..Adapters::default() };
+        Movable::new(Some(offer), &Config::default()).unwrap()
+    }
+
+    fn rests(movable: &Movable, lane: u32) -> bool {
+        movable.way(Some(lane)).is_err_and(|error| error.to_string().contains("just failed"))
+    }
+
+    #[test]
+    fn a_server_without_adapters_moves_no_connection() {
+        assert!(Movable::new(None, &Config::default()).is_none());
+        assert!(Movable::new(Some(Adapters::default()), &Config::default()).is_none());
+    }
+
+    #[test]
+    fn connections_that_break_soon_after_they_have_moved_stay() {
+        let movable = movable();
+        assert!(!rests(&movable, 0));
+        let long_ago = Instant::now().checked_sub(2 * SOON).unwrap();
+        lock(&movable.state).moved.insert(0, long_ago);
+        assert!(!rests(&movable, 0), "it has carried the session for a while");
+        lock(&movable.state).moved.insert(3, Instant::now());
+        assert!(!rests(&movable, 0), "that was another one");
+        assert!(rests(&movable, 3));
+        assert!(rests(&movable, 0), "nor do others");
+        lock(&movable.state).rests_until = Some(long_ago);
+        assert!(!rests(&movable, 3), "after a while they are tried again");
+    }
+}

@@ -1,0 +1,88 @@
+//! What becomes of a further connection before it carries anything: it is encrypted, and the client
+//! may move it to adapters.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use outboard_transport::Stream;
+
+use super::adapters::Adapters;
+use super::places::Places;
+use super::secure::Secure;
+use super::stream_switch;
+
+/// How further connections of the session are opened.
+#[derive(Clone)]
+pub(super) struct Opening {
+    secure: Option<Secure>,
+    adapters: Option<Adapters>,
+    under_way: Places,
+}
+
+/// Whose connection it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The session's client's.
+    Client,
+    /// Another server's worker's, which has a key of its own to show, and may move the connection
+    /// once it is welcomed.
+    Peer { key: u128, movable: bool },
+}
+
+impl Opening {
+    pub(super) fn new(secure: Option<Secure>, adapters: Option<Adapters>) -> Opening {
+        Opening { secure, adapters, under_way: Places::default() }
+    }
+
+    /// Opens a connection and hands it to `then`, with what encrypts it: in a thread of its own if
+    /// something is expected of the other side, so that no connection waits for another.
+    pub(super) fn open(
+        &self,
+        connection: OwnedFd,
+        encrypted: bool,
+        whose: Whose,
+        then: impl FnOnce(Arc<dyn Stream>, Option<&Secure>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let (stream, _) = stream_switch::stream(connection)?;
+        let secure = self.secure.as_ref().filter(|_| encrypted);
+        if encrypted && secure.is_none() {
+            return Err(io::Error::other("the session's connections are not encrypted"));
+        }
+        let secure = secure.map(|secure| match whose {
+            Whose::Client => secure.clone(),
+            Whose::Peer { key, .. } => secure.with_key(key),
+        });
+        let adapters = self.adapters.clone().filter(|_| whose == Whose::Client);
+        let may_move = adapters.is_some() || matches!(whose, Whose::Peer { movable: true, .. });
+        if secure.is_none() && !may_move {
+            return then(stream, None);
+        }
+        let place = self.under_way.take();
+        let place =
+            place.ok_or_else(|| io::Error::other("too many connections are being opened"))?;
+        let open = move || {
+            let opened = settle(stream, secure.as_ref(), adapters.as_ref());
+            if let Err(error) = opened.and_then(|stream| then(stream, secure.as_ref())) {
+                tracing::warn!(%error, "a connection cannot be used");
+            }
+            drop(place);
+        };
+        std::thread::Builder::new().name("lane-open".to_owned()).spawn(open).map(drop)
+    }
+}
+
+fn settle(
+    stream: Arc<dyn Stream>,
+    secure: Option<&Secure>,
+    adapters: Option<&Adapters>,
+) -> io::Result<Arc<dyn Stream>> {
+    let stream = match secure {
+        None => stream,
+        Some(secure) => secure.accept(stream)?,
+    };
+    match adapters {
+        None => Ok(stream),
+        Some(adapters) => adapters.settle(stream, secure),
+    }
+}

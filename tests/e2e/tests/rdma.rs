@@ -1,0 +1,385 @@
+//! Programs whose sessions move to RDMA adapters, and what becomes of them when these fail. Between
+//! two devices of the machine of `cargo xtask rdma`; client and server meet over the loopback
+//! interface.
+
+use std::time::Duration;
+
+use outboard_e2e::{Driver, Folder, Outcome, Program, Server, outboard, suite, within};
+use outboard_test_support::{run, skip};
+
+/// On a machine that has much to do.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Two devices that reach each other, the network interface of the first, and the script that
+/// switches it on, where the machine was set up so: `rxe0 rxe1 veth0 FILE`.
+const PAIR: &str = "OUTBOARD_TEST_RDMA_PAIR";
+/// Set: the programs of the suite from this name on are run, not only a few; `0` for all, which
+/// take half an hour in an emulated machine.
+const ALL: &str = "OUTBOARD_TEST_RDMA_ALL";
+/// Of these the parts are run one by one: all together they copy 7 GB, which takes too long there.
+const IN_PARTS: (&str, u32) = ("queued_copies", 9);
+
+/// Of the suite, what has to do with how commands and memory travel.
+const PROGRAMS: [&str; 6] =
+    ["burst", "copies_2d_3d", "errors", "fork", "graph_capture", "host_functions"];
+
+struct Pair {
+    client: String,
+    server: String,
+    interface: String,
+    plug_in: String,
+}
+
+/// Two more of them, on a cable of their own.
+const SECOND: &str = "OUTBOARD_TEST_RDMA_SECOND";
+/// Two whose interfaces are at the places of PCI where the software device has its first two GPUs.
+const PLACED: &str = "OUTBOARD_TEST_RDMA_PLACED";
+
+fn pair() -> Option<Pair> {
+    named_by(PAIR)
+}
+
+fn named_by(variable: &str) -> Option<Pair> {
+    let said = std::env::var(variable).ok()?;
+    let words: Vec<_> = said.split_whitespace().map(str::to_owned).collect();
+    let [client, server, interface, plug_in] = words.try_into().ok()?;
+    Some(Pair { client, server, interface, plug_in })
+}
+
+macro_rules! needs_two_devices {
+    () => {
+        match pair() {
+            Some(pair) => pair,
+            None => skip!("{PAIR} names no two devices"),
+        }
+    };
+}
+
+macro_rules! needs_two_cables {
+    () => {
+        match (pair(), named_by(SECOND)) {
+            (Some(pair), Some(second)) => [pair, second],
+            _ => skip!("{PAIR} and {SECOND} name no two cables"),
+        }
+    };
+}
+
+impl Pair {
+    fn serve(&self, flags: &[&str]) -> Server {
+        self.serve_by(&self.server, flags)
+    }
+
+    fn serve_by(&self, devices: &str, flags: &[&str]) -> Server {
+        self.serve_with(devices, flags, &[])
+    }
+
+    fn serve_with(&self, devices: &str, flags: &[&str], env: &[(&str, &str)]) -> Server {
+        let usual = ["--driver", Driver::chosen().name(), "--rdma-device", devices];
+        Server::start_with(&[&usual, flags].concat(), env)
+    }
+
+    fn program(&self, name: &str) -> Program {
+        self.moves(Program::new(name))
+    }
+
+    fn moves(&self, program: Program) -> Program {
+        program.env("OUTBOARD_TRANSPORT", "rdma").env("OUTBOARD_RDMA_DEVICE", &self.client)
+    }
+
+    /// Bytes that have gone over the cable, both ways.
+    fn carried(&self) -> u64 {
+        let count = |name: &str| {
+            let path = format!("/sys/class/net/{}/statistics/{name}", self.interface);
+            std::fs::read_to_string(path).unwrap().trim().parse::<u64>().unwrap()
+        };
+        count("tx_bytes") + count("rx_bytes")
+    }
+
+    fn link(&self, command: &str) {
+        run(&command.replace("LINK", &self.interface).replace("PLUG_IN", &self.plug_in));
+    }
+
+    /// The same with the server's interface.
+    fn servers_link(&self, command: &str) {
+        let parent = format!("/sys/class/infiniband/{}/parent", self.server);
+        run(&command.replace("LINK", std::fs::read_to_string(parent).unwrap().trim()));
+    }
+}
+
+/// The transport of the only session, as the server's administrator sees it, once it is this one.
+fn travels_by(server: &Server, transport: &str) {
+    let mut found = String::new();
+    let is_so = within(PATIENCE, || {
+        let listed = outboard(&["sessions", "--json", "--server", server.address()]);
+        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        found = listed["sessions"][0]["transport"].as_str().unwrap_or_default().to_owned();
+        found == transport
+    });
+    assert!(is_so, "the session travels by `{found}`, not `{transport}`:\n{}", server.log());
+}
+
+/// Gives programs a token of servers with this state, and the servers' fingerprint.
+fn known_to(state: &str) -> impl Fn(Program) -> Program {
+    let made = outboard(&["token", "create", "--json", "--state", state, "--owner", "alice"]);
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let part = move |name: &str| made[name].as_str().expect("a text").to_owned();
+    move |program| {
+        program
+            .env("OUTBOARD_TOKEN", &part("token"))
+            .env("OUTBOARD_TLS_FINGERPRINT", &part("fingerprint"))
+    }
+}
+
+fn expect_refused(outcome: &Outcome, wanted: &str) {
+    assert!(!outcome.status.success(), "it does not run");
+    assert!(outcome.stderr.contains(wanted), "{wanted}: {}", outcome.stderr);
+}
+
+#[test]
+fn programs_run_between_adapters() {
+    let pair = needs_two_devices!();
+    let server = pair.serve(&[]);
+    let from = std::env::var(ALL).ok();
+    let is_wanted = |name: &str| match &from {
+        Some(from) => name >= from.as_str(),
+        None => PROGRAMS.contains(&name),
+    };
+    let (mut count, mut failed) = (0, Vec::new());
+    for case in suite().into_iter().filter(|case| is_wanted(&case.name)) {
+        let programs = match IN_PARTS {
+            (name, parts) if name == case.name => {
+                (1..=parts).map(|part| case.program().arg(&part.to_string())).collect()
+            }
+            _ => vec![case.program()],
+        };
+        for program in programs {
+            count += 1;
+            let program = pair.moves(program);
+            let (direct, remote) = (program.directly(), program.through(&server));
+            direct.expect_success(&case.name);
+            if !remote.status.success() || direct.stdout != remote.stdout {
+                let Outcome { status, stdout, stderr, .. } = remote;
+                eprintln!("{} by RDMA: {status}\n{stdout}{stderr}", case.name);
+                failed.push(case.name.clone());
+            } else {
+                eprintln!("{}: {:?} directly, {:?} by RDMA", case.name, direct.taken, remote.taken);
+            }
+        }
+    }
+    assert!(count >= PROGRAMS.len(), "{count} programs");
+    assert!(failed.is_empty(), "{} of {count} programs: {failed:?}", failed.len());
+    let mut program = pair.program("endless").arg("16").start_through(&server);
+    program.wait_for_line("running");
+    travels_by(&server, "rdma");
+    program.kill();
+    assert!(within(PATIENCE, || server.workers().is_empty()), "the worker sees the end");
+}
+
+#[test]
+fn sessions_move_by_themselves_where_they_cannot_share_memory() {
+    let pair = needs_two_devices!();
+    let program = || Program::new("endless").arg("16").env("OUTBOARD_TRANSPORT", "auto");
+    let server = pair.serve(&["--socket", "none"]);
+    let mut moved = program().env("OUTBOARD_RDMA_DEVICE", &pair.client).start_through(&server);
+    moved.wait_for_line("running");
+    travels_by(&server, "rdma");
+    let server = pair.serve(&[]);
+    let mut shares = program().start_through(&server);
+    shares.wait_for_line("running");
+    travels_by(&server, "shm");
+}
+
+#[test]
+fn bytes_stay_encrypted_unless_both_sides_agree() {
+    let pair = needs_two_devices!();
+    let folder = Folder::create();
+    let state = folder.path("state");
+    let known = known_to(&state);
+    for (rdma, tls, transport) in
+        [("auto", "auto", "rdma+tls"), ("clear", "auto", "rdma"), ("clear", "on", "rdma+tls")]
+    {
+        let flags = ["--state", &state, "--require-authentication", "--tls", "on", "--rdma", rdma];
+        let server = pair.serve(&flags);
+        let program = |name: &str| known(pair.program(name)).env("OUTBOARD_TLS", tls);
+        program("burst").through(&server).expect_success("burst");
+        let mut program = program("endless").arg("16").start_through(&server);
+        program.wait_for_line("running");
+        travels_by(&server, transport);
+    }
+}
+
+/// Nothing is lost or done twice: the program counts. (`rdma link delete` would wait in the kernel
+/// until nobody has the device open.)
+#[test]
+fn a_session_goes_on_over_tcp_when_the_adapters_fail() {
+    let pair = needs_two_devices!();
+    for (goes, comes) in [
+        ("ip link set LINK down", "sh PLUG_IN"),
+        ("tc qdisc add dev LINK root netem loss 100%", "tc qdisc del dev LINK root"),
+    ] {
+        let server = pair.serve(&["--closed-grace", "60"]);
+        let mut program = pair.program("endless").arg("16").start_through(&server);
+        program.wait_for_line("running");
+        travels_by(&server, "rdma");
+        eprintln!("{goes}");
+        pair.link(goes);
+        travels_by(&server, "tcp");
+        std::thread::sleep(Duration::from_secs(2));
+        let ended = program.has_ended();
+        pair.link(comes);
+        assert!(!ended, "{goes}: {}", program.seen());
+        assert!(server.log().contains("the client is back"), "{goes}: {}", server.log());
+        program.kill();
+    }
+}
+
+/// Large copies are under way on every lane.
+#[test]
+fn copies_go_on_over_tcp_when_the_adapters_fail() {
+    let pair = needs_two_devices!();
+    let server = pair.serve(&["--closed-grace", "60"]);
+    let program = pair.program("big_copy").arg("16").start_through(&server);
+    travels_by(&server, "rdma");
+    std::thread::sleep(Duration::from_secs(1));
+    pair.link("ip link set LINK down");
+    let outcome = program.finish();
+    pair.link("sh PLUG_IN");
+    outcome.expect_success("big_copy");
+    assert!(server.log().contains("the client is back"), "{}", server.log());
+}
+
+#[test]
+fn who_asks_for_rdma_is_told_why_there_is_none() {
+    let Some(pair) = pair() else {
+        // Without a device, that is the reason.
+        let server = Server::start();
+        let program = Program::new("burst").env("OUTBOARD_TRANSPORT", "rdma");
+        expect_refused(&program.through(&server), "shows no RDMA device");
+        return;
+    };
+    let burst = pair.program("burst");
+    expect_refused(&burst.through(&pair.serve(&["--rdma", "off"])), "the server offers none");
+    let elsewhere = pair.serve(&["--rdma-network", "192.0.2.0/24"]);
+    expect_refused(&burst.through(&elsewhere), "the server says: no port of the RDMA device");
+    let server = pair.serve(&[]);
+    let other = burst.clone().env("OUTBOARD_RDMA_DEVICE", "mlx5_77");
+    expect_refused(&other.through(&server), "there is no RDMA device `mlx5_77`");
+    let little = ["prlimit", "--memlock=100000:100000", "setpriv", "--bounding-set=-ipc_lock"];
+    // The adapters are there: only the program itself finds that it cannot use them.
+    let limited = burst.env("OUTBOARD_LOG", "1").under(&little).through(&server);
+    expect_refused(&limited, "the limit is 100000 (`ulimit -l`");
+}
+
+/// Links move as the client's connections do, here without the client's, whose bytes would hide
+/// those of the links.
+#[test]
+fn links_of_servers_move_to_adapters_and_stay_encrypted() {
+    let pair = needs_two_devices!();
+    let folder = Folder::create();
+    let state = folder.path("state");
+    let known = known_to(&state);
+    let strict = ["--state", &state, "--require-authentication", "--tls", "on"];
+    let clear = [&strict[..], &["--rdma", "clear"]].concat();
+    for flags in [&[][..], &strict, &clear] {
+        let flags = [flags, &["--socket", "none"]].concat();
+        let servers = [&pair.client, &pair.server].map(|device| pair.serve_by(device, &flags));
+        let list = servers.each_ref().map(Server::address).join(",");
+        let before = pair.carried();
+        let mut program = Program::new("across").arg("4").env("OUTBOARD_TRANSPORT", "tcp");
+        if flags.contains(&"--tls") {
+            program = known(program);
+        }
+        let statistics = program.statistics_of_list(&list);
+        let carried = pair.carried() - before;
+        let linked = statistics["bytes_linked"].as_u64().unwrap();
+        assert_eq!(statistics["bytes_relayed"], 0, "{statistics}");
+        assert!(linked > 200 << 20 && carried > linked, "{carried} bytes of {statistics}");
+    }
+}
+
+/// What is under way fails with the link; what comes later goes by a new one, over TCP.
+#[test]
+fn links_are_made_over_tcp_when_the_adapters_fail() {
+    let pair = needs_two_devices!();
+    pair.link("tc qdisc add dev LINK root netem loss 100%");
+    let servers =
+        [&pair.client, &pair.server].map(|device| pair.serve_by(device, &["--socket", "none"]));
+    let list = servers.each_ref().map(Server::address).join(",");
+    let program = Program::new("across").arg("4").env("OUTBOARD_TRANSPORT", "tcp");
+    let statistics = program.statistics_of_list(&list);
+    pair.link("tc qdisc del dev LINK root");
+    assert_eq!(statistics["bytes_relayed"], 0, "{statistics}");
+    let logs = servers.each_ref().map(|server| server.log()).concat();
+    assert!(logs.contains("a link does not move to RDMA"), "{logs}");
+}
+
+/// A session with both adapters of its server spreads large copies over both cables; one that is
+/// pinned to an adapter leaves the other cable alone.
+#[test]
+fn large_copies_use_all_adapters_or_the_one_that_is_named() {
+    let cables = needs_two_cables!();
+    let server =
+        cables[0].serve_by(&cables.each_ref().map(|pair| pair.server.as_str()).join(","), &[]);
+    let carried = |devices: &str| {
+        let before = cables.each_ref().map(Pair::carried);
+        let program = Program::new("big_copy").arg("4").env("OUTBOARD_TRANSPORT", "rdma");
+        let outcome = program.env("OUTBOARD_RDMA_DEVICE", devices).through(&server);
+        outcome.expect_success("big_copy");
+        let after = cables.each_ref().map(Pair::carried);
+        eprintln!("{devices}: {before:?}, then {after:?} bytes");
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    let [first, other] = carried(&cables[0].client);
+    assert!(first > 40 << 20 && other < 1 << 20, "{first} and {other} bytes:\n{}", server.log());
+    let [first, other] = carried(&cables.each_ref().map(|pair| pair.client.as_str()).join(","));
+    assert!(first.min(other) > 4 << 20, "{first} and {other} bytes:\n{}", server.log());
+}
+
+/// The client has the adapter that is nearest to the first GPU, so that only what comes from the
+/// other one's goes over the cable.
+#[test]
+fn a_session_has_the_adapter_that_is_nearest_to_its_gpu() {
+    let Some(pair) = named_by(PLACED) else {
+        skip!("{PLACED} names no devices at the places of GPUs");
+    };
+    let both = format!("{},{}", pair.client, pair.server);
+    let gpus = [("OUTBOARD_CPU_DEVICES", "2")];
+    let server = pair.serve_with(&both, &["--rdma-adapters", "nearest"], &gpus);
+    let carried = |gpu: u32| {
+        let before = pair.carried();
+        let program = pair.program("big_copy").arg("4");
+        program.through_list(&format!("{}/{gpu}", server.address())).expect_success("big_copy");
+        pair.carried() - before
+    };
+    let of_each = [0, 1].map(carried);
+    assert!(of_each[0] < 1 << 20 && of_each[1] > 40 << 20, "{of_each:?}:\n{}", server.log());
+}
+
+/// Each cable carries 2.5 MB/s to the client. What programs take besides their copies does not
+/// count: one makes two copies of 32 MiB more than another.
+#[test]
+fn two_adapters_carry_nearly_twice_what_one_does() {
+    let cables = needs_two_cables!();
+    for cable in &cables {
+        cable.servers_link("tc qdisc add dev LINK root tbf rate 20mbit burst 64k limit 4m");
+    }
+    let devices = cables.each_ref().map(|pair| pair.server.as_str()).join(",");
+    // Few messages under way: adapters wait a quarter of a second for each.
+    let server = cables[0].serve_by(&devices, &["--lanes", "2", "--rdma-depth", "4"]);
+    let taken = |devices: &str, copies: &str| {
+        let program = Program::new("only_copies").arg("0").arg(copies).arg("32");
+        let program =
+            program.env("OUTBOARD_TRANSPORT", "rdma").env("OUTBOARD_RDMA_DEVICE", devices);
+        let outcome = program.through(&server);
+        outcome.expect_success("only_copies");
+        outcome.taken.as_secs_f64()
+    };
+    let of_two = |devices: &str| taken(devices, "3") - taken(devices, "1");
+    let alone = of_two(&cables[0].client);
+    let together = of_two(&cables.each_ref().map(|pair| pair.client.as_str()).join(","));
+    for cable in &cables {
+        cable.servers_link("tc qdisc del dev LINK root");
+    }
+    eprintln!("{alone:.1} s by one adapter, {together:.1} s by two");
+    assert!(alone > 1.8 * together, "{alone:.1} s by one adapter, {together:.1} s by two");
+}
