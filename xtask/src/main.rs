@@ -23,6 +23,7 @@ mod kubernetes;
 mod latency;
 #[cfg(test)]
 mod layers;
+mod machines;
 mod miri;
 mod mixed;
 mod mpi;

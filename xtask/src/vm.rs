@@ -45,6 +45,10 @@ pub(crate) struct Args {
     /// connects to at port N arrives at the Unix socket PATH_N of this machine.
     #[arg(long, value_name = "PATH")]
     vsock: Option<PathBuf>,
+    /// Gives the machine two network interfaces that a cable joins, at places of PCI where the
+    /// software device claims to have its first two GPUs.
+    #[arg(long)]
+    cable: bool,
     /// Where QEMU's monitor listens (QMP), by which the machine can be paused.
     #[arg(long, value_name = "PATH")]
     monitor: Option<PathBuf>,
@@ -80,6 +84,9 @@ const CHANNELS: [&str; 3] = ["stdout", "stderr", "status"];
 /// Modules without which the machine sees nothing of this one.
 const MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"];
 
+/// Where the interfaces of [`Machine::cable`] are: each below a bridge of its own.
+pub(crate) const CABLE: [&str; 2] = ["0000:01:00.0", "0000:02:00.0"];
+
 /// Runs the command; what it ended with, as a shell would say it.
 pub(crate) fn run(args: &Args) -> Result<u8> {
     Machine {
@@ -87,6 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         memory: args.memory,
         limit: args.limit,
         vsock: args.vsock.clone(),
+        cable: args.cable,
         monitor: args.monitor.clone(),
     }
     .run(&args.command)
@@ -102,6 +110,8 @@ pub(crate) struct Machine {
     pub(crate) limit: u64,
     /// Where connections by vsock arrive, with their port behind it.
     pub(crate) vsock: Option<PathBuf>,
+    /// Whether it has a network interface at each of [`CABLE`], joined by a cable.
+    pub(crate) cable: bool,
     pub(crate) monitor: Option<PathBuf>,
 }
 
@@ -182,6 +192,15 @@ impl Machine {
             qemu.args(["-device", &format!("virtserialport,chardev={name},name={name}")]);
         }
         qemu.args(vsock.iter().flat_map(|device| device.arguments(self.memory)));
+        if self.cable {
+            // A machine with PCI Express, whose buses below bridges are numbered in their order.
+            qemu.args(["-machine", "q35"]);
+            for end in 1..=CABLE.len() {
+                qemu.args(["-device", &format!("pcie-root-port,id=bridge{end},chassis={end}")]);
+                qemu.args(["-netdev", &format!("hubport,id=end{end},hubid=0")]);
+                qemu.args(["-device", &format!("virtio-net-pci,netdev=end{end},bus=bridge{end}")]);
+            }
+        }
         if let Some(monitor) = &self.monitor {
             qemu.arg("-qmp").arg(format!("unix:{},server,nowait", monitor.display()));
         }

@@ -1,10 +1,12 @@
-//! What happens in the machine: two devices are made, the tests run on them, rates are compared.
+//! What happens in the machine: devices are made, the tests run on them, rates are compared.
 
 use super::packages;
-use crate::util::{print, run, said, step, target_dir};
+use crate::util::{print, run, said, show, step, target_dir};
+use crate::vm::CABLE;
 use anyhow::{Context, Result, bail};
-use std::path::Path;
-use std::process::Command;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -12,12 +14,27 @@ use std::time::Duration;
 pub(crate) struct Args {
     /// Programs of tests, each behind the part of its tests that is run: `rdma::=FILE`.
     programs: Vec<String>,
+    /// Compare rates, too.
+    #[arg(long)]
+    rates: bool,
 }
 
-/// The devices, the interfaces they are made of, and the addresses of these.
-const DEVICES: [&str; 2] = ["rxe0", "rxe1"];
-const INTERFACES: [&str; 2] = ["veth0", "veth1"];
-const ADDRESSES: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
+/// In place of a part: the tests of whole sessions, which use both devices.
+pub(super) const SESSIONS: &str = "sessions";
+
+/// Two that the kernel makes, and that of the machine, whose ends have places of PCI.
+const CABLES: usize = 3;
+/// The devices on the two ends of each cable, the interfaces they are made of, and the addresses of
+/// these.
+const DEVICES: [[&str; 2]; CABLES] = [["rxe0", "rxe1"], ["rxe2", "rxe3"], ["rxe4", "rxe5"]];
+const INTERFACES: [[&str; 2]; CABLES] = [["veth0", "veth1"], ["veth2", "veth3"], ["pci1", "pci2"]];
+const ADDRESSES: [[&str; 2]; CABLES] =
+    [["10.9.0.1", "10.9.0.2"], ["10.9.1.1", "10.9.1.2"], ["10.9.2.1", "10.9.2.2"]];
+/// What tells tests of each cable.
+const NAMES: [&str; CABLES] =
+    ["OUTBOARD_TEST_RDMA_PAIR", "OUTBOARD_TEST_RDMA_SECOND", "OUTBOARD_TEST_RDMA_PLACED"];
+/// What plugs each cable in.
+const SCRIPTS: [&str; CABLES] = ["/run/plug-in-0", "/run/plug-in-1", "/run/plug-in-2"];
 
 /// The tests that use both devices, and change the link between them, one after the other.
 const TWO_DEVICES: &str = "rdma::tests::two_devices";
@@ -28,6 +45,10 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
     let mut failed = Vec::new();
     for program in &args.programs {
         let (part, program) = program.split_once('=').context("a part and a program")?;
+        if part == SESSIONS {
+            failed.extend(test(program, &["--test-threads", "1", "--nocapture"], true).err());
+            continue;
+        }
         let mut parts = vec![test(program, &[part, "--skip", TWO_DEVICES], false)];
         if part.starts_with("rdma::") {
             parts.push(test(program, &[TWO_DEVICES, "--test-threads", "1"], true));
@@ -37,7 +58,7 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
     if let Some(error) = failed.into_iter().next() {
         return Err(error);
     }
-    rates()
+    if args.rates { rates() } else { Ok(()) }
 }
 
 /// Puts the packages where they would be if they were installed: what is written here is gone with
@@ -49,40 +70,79 @@ fn install() -> Result<()> {
     run(&mut Command::new("ldconfig"))
 }
 
-/// Makes two devices on the ends of a cable. All addresses are this machine's own, so rules see to
-/// it that packets between the two leave by the cable, and are taken in at its other end.
+/// Makes two devices on the ends of each cable. All addresses are this machine's own, so rules see
+/// to it that packets between the two leave by the cable, and are taken in at its other end.
 /// Namespaces would not do: soft-RoCE of Linux 6.1 listens in the first one only.
 fn connect() -> Result<()> {
-    step("making two RDMA devices");
-    for module in ["rdma_rxe", "veth", "sch_netem"] {
+    step("making RDMA devices");
+    for module in ["rdma_rxe", "veth", "virtio_net", "sch_netem"] {
         run(Command::new("modprobe").arg(module))?;
     }
-    let [one, other] = INTERFACES;
-    ip(&format!("link add {one} type veth peer name {other}"))?;
-    for (end, peer) in [(0, 1), (1, 0)] {
-        let (interface, own, address) = (INTERFACES[end], ADDRESSES[end], ADDRESSES[peer]);
-        ip(&format!("address add {own}/24 dev {interface}"))?;
-        // Packets of 4096 bytes, with their heads.
-        ip(&format!("link set {interface} mtu 4300 up"))?;
-        for setting in ["accept_local=1", "rp_filter=0"] {
-            sysctl(&format!("net.ipv4.conf.{interface}.{setting}"))?;
+    let [made @ .., found] = &INTERFACES;
+    for [one, other] in made {
+        ip(&format!("link add {one} type veth peer name {other}"))?;
+    }
+    for (place, name) in CABLE.into_iter().zip(found) {
+        ip(&format!("link set {} name {name}", interface_at(place)?))?;
+    }
+    for (cable, script) in SCRIPTS.into_iter().enumerate() {
+        fs::write(script, plugged_in(cable)?).with_context(|| script.to_owned())?;
+        run(Command::new("sh").arg(script))?;
+        for end in [0, 1] {
+            let (own, address) = (ADDRESSES[cable][end], ADDRESSES[cable][1 - end]);
+            let rule = format!("from {own} to {address} iif lo lookup {}", table(cable, end));
+            ip(&format!("rule add pref {} {rule}", 10 + 2 * cable + end))?;
         }
-        let table = 100 + end;
-        ip(&format!("route add {address} dev {interface} src {own} table {table}"))?;
-        let rule = format!("from {own} to {address} iif lo lookup {table}");
-        ip(&format!("rule add pref {} {rule}", 10 + end))?;
-        let theirs = format!("/sys/class/net/{}/address", INTERFACES[peer]);
-        let theirs = std::fs::read_to_string(&theirs).with_context(|| theirs.clone())?;
-        ip(&format!("neigh replace {address} lladdr {} dev {interface}", theirs.trim()))?;
     }
     sysctl("net.ipv4.conf.all.rp_filter=0")?;
     ip("rule add pref 20 lookup local")?;
     ip("rule del pref 0")?;
-    for (device, interface) in DEVICES.into_iter().zip(INTERFACES) {
+    for (device, interface) in DEVICES.as_flattened().iter().zip(INTERFACES.as_flattened()) {
         let link = format!("link add {device} type rxe netdev {interface}");
         run(Command::new("rdma").args(link.split(' ')))?;
     }
     Ok(())
+}
+
+/// The network interface at a place of PCI.
+fn interface_at(place: &str) -> Result<String> {
+    let folder = format!("/sys/bus/pci/devices/{place}");
+    for entry in fs::read_dir(&folder).with_context(|| folder.clone())?.flatten() {
+        if let Ok(interfaces) = fs::read_dir(entry.path().join("net"))
+            && let Some(interface) = interfaces.flatten().next()
+        {
+            return Ok(interface.file_name().to_string_lossy().into_owned());
+        }
+    }
+    bail!("the machine has no network interface at {place}")
+}
+
+/// The table of the routes from one end of a cable.
+fn table(cable: usize, end: usize) -> usize {
+    100 + 2 * cable + end
+}
+
+/// What makes a cable carry packets, as a script: the kernel forgets routes and neighbours when a
+/// test switches an interface off.
+fn plugged_in(cable: usize) -> Result<String> {
+    let mut script = "set -e\n".to_owned();
+    for end in [0, 1] {
+        let (interface, peers) = (INTERFACES[cable][end], INTERFACES[cable][1 - end]);
+        let (own, address) = (ADDRESSES[cable][end], ADDRESSES[cable][1 - end]);
+        let theirs = format!("/sys/class/net/{peers}/address");
+        let theirs = fs::read_to_string(&theirs).with_context(|| theirs.clone())?;
+        let (theirs, table) = (theirs.trim(), table(cable, end));
+        // Packets of 4096 bytes, with their heads.
+        script += &format!(
+            "ip address replace {own}/24 dev {interface}\n\
+             ip link set {interface} mtu 4300 up\n\
+             sysctl -qw net.ipv4.conf.{interface}.accept_local=1\n\
+             sysctl -qw net.ipv4.conf.{interface}.rp_filter=0\n\
+             ip route replace {address} dev {interface} src {own} table {table}\n\
+             ip neigh replace {address} lladdr {theirs} dev {interface}\n"
+        );
+    }
+    Ok(script)
 }
 
 fn ip(words: &str) -> Result<()> {
@@ -98,38 +158,54 @@ fn test(program: &str, args: &[&str], two_devices: bool) -> Result<()> {
     let mut command = Command::new(program);
     command.args(args.iter().filter(|arg| !arg.is_empty()));
     if two_devices {
-        let pair = format!("{} {} {}", DEVICES[0], DEVICES[1], INTERFACES[0]);
-        command.env("OUTBOARD_TEST_RDMA_PAIR", pair);
+        for (cable, name) in NAMES.into_iter().enumerate() {
+            let [one, other] = DEVICES[cable];
+            let (interface, script) = (INTERFACES[cable][0], SCRIPTS[cable]);
+            command.env(name, format!("{one} {other} {interface} {script}"));
+        }
+        command.env("OUTBOARD_TEST_DRIVER", "cpu");
     }
-    let output = command.output().with_context(|| format!("cannot start {program}"))?;
-    let [out, error] =
-        [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
-    print(&out)?;
-    eprint!("{error}");
-    if !output.status.success() {
-        bail!("{program} failed ({})", output.status);
+    command.stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
+    let mut skipped = None;
+    // What it says is shown at once: a test may hang.
+    for line in child.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()) {
+        let line = line.with_context(|| format!("cannot read what {program} says"))?;
+        eprintln!("{line}");
+        skipped = skipped.or_else(|| line.starts_with("skipped ").then_some(line));
     }
-    if let Some(skipped) = error.lines().find(|line| line.starts_with("skipped ")) {
-        bail!("in this machine every test can run, and one did not: {skipped}");
+    let status = child.wait().with_context(|| format!("cannot wait for {program}"))?;
+    match skipped {
+        _ if !status.success() => bail!("{program} failed ({status})"),
+        Some(test) => bail!("in this machine every test can run, and one did not: {test}"),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// How often each rate is measured, in turns.
 const ROUNDS: usize = 3;
 
-/// Compares what a stream carries with what `ib_write_bw` does, on one device and between two.
+/// What is asked of UCX: what `ib_write_bw` does, and messages that both sides copy.
+const UCX: [(&str, [&str; 6]); 2] = [
+    ("remote writes", ["-t", "put_bw", "-D", "zcopy", "-s", "65536"]),
+    ("copied messages", ["-t", "am_bw", "-D", "bcopy", "-s", "8000"]),
+];
+
+/// Compares what a stream carries with what `ib_write_bw` and UCX do, on one device and
+/// between two.
 fn rates() -> Result<()> {
     let stream = target_dir().join("debug/examples/rdma-bandwidth");
-    let [one, other] = DEVICES;
-    for (server, address, interface) in
-        [(one, ADDRESSES[0], None), (other, ADDRESSES[1], Some(INTERFACES[0]))]
-    {
+    let ([one, other], [own, far]) = (DEVICES[0], ADDRESSES[0]);
+    for (server, address, interface) in [(one, own, None), (other, far, Some(INTERFACES[0][0]))] {
         for _ in 0..ROUNDS {
             print(&format!(
                 "{one} to {server}: ib_write_bw {} MB/s\n",
                 perftest(server, address)?
             ))?;
+            for (what, test) in UCX {
+                let rate = ucx(server, address, &test)?;
+                print(&format!("{one} to {server}: UCX, {what} {rate} MB/s\n"))?;
+            }
             let mut command = Command::new(&stream);
             command.args([one, server]).args(interface);
             print(&said(&mut command)?)?;
@@ -140,16 +216,44 @@ fn rates() -> Result<()> {
 
 /// What `ib_write_bw` carries from the first device, as it prints it.
 fn perftest(server: &str, address: &str) -> Result<String> {
-    let program = Path::new("ib_write_bw");
-    let usual = ["-F", "-D", "4", "-d"];
-    let mut listening = Command::new(program);
-    listening.args(usual).arg(server).stdout(std::process::Stdio::null());
-    let mut listening = listening.spawn().context("cannot start ib_write_bw")?;
-    thread::sleep(Duration::from_secs(2));
-    let text = said(Command::new(program).args(usual).args([DEVICES[0], address]))?;
-    listening.wait().context("cannot wait for ib_write_bw")?;
+    let command = |device: &str| {
+        let mut command = Command::new("ib_write_bw");
+        command.args(["-F", "-D", "4", "-d", device]);
+        command
+    };
+    let text = measured(&mut command(server), command(DEVICES[0][0]).arg(address))?;
     // Bytes, iterations, the peak, the average.
     let mut figures = text.lines().filter(|line| line.trim_start().starts_with("65536"));
     let average = figures.next_back().and_then(|line| line.split_whitespace().nth(3));
     average.map(str::to_owned).with_context(|| format!("ib_write_bw says no rate:\n{text}"))
+}
+
+/// What UCX carries from the first device over a reliable connection, in MB/s, by one of its tests.
+/// Its streams, which meet over datagrams of the adapter, do not come up between these devices.
+fn ucx(server: &str, address: &str, test: &[&str]) -> Result<String> {
+    const MESSAGES: &str = "1000";
+    let command = |device: &str| {
+        let mut command = Command::new("ucx_perftest");
+        command.args(["-d", &format!("{device}:1")]);
+        command
+    };
+    let mut calling = command(DEVICES[0][0]);
+    calling.args([address, "-x", "rc_verbs", "-n", MESSAGES, "-f"]).args(test);
+    let text = measured(&mut command(server), &mut calling)?;
+    // Messages, three times, the average rate of messages and that of the whole run.
+    let figures = text.lines().find(|line| line.trim_start().starts_with(MESSAGES));
+    let rate = figures.and_then(|line| line.split_whitespace().nth(5));
+    rate.map(str::to_owned).with_context(|| format!("ucx_perftest says no rate:\n{text}"))
+}
+
+/// What the side of a program that measures says which calls the listening one.
+fn measured(listening: &mut Command, calling: &mut Command) -> Result<String> {
+    let shown = show(listening);
+    let mut listening =
+        listening.stdout(Stdio::null()).spawn().with_context(|| format!("cannot start {shown}"))?;
+    // What they say of listening stays in their buffers.
+    thread::sleep(Duration::from_secs(2));
+    let text = said(calling)?;
+    listening.wait().with_context(|| format!("cannot wait for {shown}"))?;
+    Ok(text)
 }

@@ -1,8 +1,8 @@
 //! `cargo xtask rdma`: the tests of RDMA on devices that the kernel makes of Ethernet (soft-RoCE),
 //! in an emulated machine, and how much of such a device's rate a stream has.
 //!
-//! The machine has two devices, on the two ends of a virtual cable ([`inside`]). The emulation
-//! measures the processor: rates count only against each other.
+//! The machine has two devices on the two ends of each of three virtual cables ([`inside`]). The
+//! emulation measures the processor: rates count only against each other.
 
 pub(crate) mod inside;
 mod packages;
@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// Only compare rates.
     #[arg(long)]
     only_rates: bool,
+    /// Only run whole sessions.
+    #[arg(long)]
+    only_sessions: bool,
 }
 
 /// What this program runs as inside the machine.
@@ -45,15 +48,23 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
     }
     step("building the tests");
     let mut command = vec![std::env::current_exe()?.display().to_string(), INSIDE.to_owned()];
-    if !args.only_rates {
+    if !args.only_rates && !args.only_sessions {
         for (package, part) in TESTED {
             for program in built(&["--package", package])? {
                 command.push(format!("{part}={}", program.display()));
             }
         }
     }
+    if !args.only_rates {
+        for program in built(&["--package", "outboard-e2e", "--test", "rdma"])? {
+            command.push(format!("{}={}", inside::SESSIONS, program.display()));
+        }
+    }
+    if !args.only_sessions {
+        command.push("--rates".to_owned());
+    }
     run(cargo().args(["build", "--package", "outboard-transport", "--example", "rdma-bandwidth"]))?;
-    let machine = Machine { memory: 4096, limit: 900, ..Machine::default() };
+    let machine = Machine { memory: 4096, limit: 900, cable: true, ..Machine::default() };
     match machine.run(&command)? {
         0 => Ok(()),
         status => bail!("the tests of RDMA failed in the machine (status {status})"),
