@@ -30,6 +30,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const FAILOVER: Duration = Duration::from_secs(8);
 /// The pause after none of them has.
 const PAUSE: Duration = Duration::from_millis(200);
+/// One that is silent is not asked for so long, unless all are: it costs a second each time, while
+/// another one may have begun to lead.
+const SPARED: Duration = Duration::from_secs(3);
 
 /// The most bytes of an answer, unless there is another limit: a pool of thousands of devices.
 const LONGEST: usize = 64 << 20;
@@ -84,17 +87,17 @@ impl Broker {
     ) -> Result<Bytes, AskError> {
         let body = self.written(body)?;
         let begun = Instant::now();
-        let several = self.access.urls().count();
-        let mut asked = 0;
+        let mut turns = Turns::of(self.access.urls().count());
         loop {
             let late = |_| self.away(&"it takes too long to answer");
             let exchange = self.exchange(method.clone(), path, body.clone());
             let answered = timeout(self.patience(path), exchange).await.map_err(late);
             match answered.flatten() {
                 Err(error) if self.may_be_another(&error) && begun.elapsed() < FAILOVER => {
-                    self.turn_to_another();
-                    asked += 1;
-                    if asked % several == 0 {
+                    let is_silent = matches!(error, AskError::Away { .. });
+                    let (next, is_round) = turns.next(self.at(), is_silent, begun.elapsed());
+                    self.at.store(next, Ordering::Relaxed);
+                    if is_round {
                         sleep(PAUSE).await;
                     }
                 }
@@ -267,6 +270,32 @@ impl Connection {
     }
 }
 
+/// The order in which the brokers of a pool are asked one question.
+struct Turns {
+    /// Until when each is not asked, counted from when the first was.
+    spared_until: Vec<Duration>,
+}
+
+impl Turns {
+    fn of(count: usize) -> Turns {
+        Turns { spared_until: vec![Duration::ZERO; count] }
+    }
+
+    /// The one to ask after that one has not answered, or does not lead; and whether all others
+    /// that may answer have been asked since the last pause.
+    fn next(&mut self, asked: usize, is_silent: bool, now: Duration) -> (usize, bool) {
+        let count = self.spared_until.len();
+        let asked = asked % count;
+        if is_silent {
+            self.spared_until[asked] = now + SPARED;
+        }
+        let others = (1..=count).map(|step| asked + step);
+        let mut willing = others.filter(|at| self.spared_until[at % count] <= now);
+        let next = willing.next().unwrap_or(asked + 1);
+        (next % count, next >= count)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use outboard_transport::tls::{Anchor, Fingerprint};
@@ -299,6 +328,24 @@ mod tests {
             let error = asked(cut).await.unwrap_err();
             assert!(error.may_pass(), "{error}");
         }
+    }
+
+    #[test]
+    fn a_silent_broker_is_spared_for_a_while() {
+        let ms = Duration::from_millis;
+        let mut turns = Turns::of(3);
+        assert_eq!(turns.next(0, true, ms(1000)), (1, false));
+        assert_eq!(turns.next(1, false, ms(1001)), (2, false));
+        // The first one is not asked again until its time is over.
+        assert_eq!(turns.next(2, false, ms(1002)), (1, true));
+        assert_eq!(turns.next(2, false, ms(3999)), (1, true));
+        assert_eq!(turns.next(2, false, ms(4000)), (0, true));
+        // If all are silent, each has its turn.
+        assert_eq!(turns.next(0, true, ms(5000)), (1, false));
+        assert_eq!(turns.next(1, true, ms(6000)), (2, false));
+        assert_eq!(turns.next(2, true, ms(7000)), (0, true));
+        assert_eq!(turns.next(0, true, ms(7001)), (1, false));
+        assert_eq!(Turns::of(1).next(5, true, ms(1)), (0, true));
     }
 
     #[tokio::test]
