@@ -101,6 +101,8 @@ impl Etcd {
                 format!("--initial-advertise-peer-urls={peer}"),
                 format!("--initial-cluster={}", peers.join(",")),
                 "--log-level=error".to_owned(),
+                // Members are killed, the machine is not; a slow disk would have them elect anew.
+                "--unsafe-no-fsync".to_owned(),
             ];
             all.extend(secured.iter().cloned());
             all
