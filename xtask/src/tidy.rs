@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&str] = &[
     "outboard-abi",
     "outboard-ranges",
+    "outboard-files",
     "outboard-rdma",
     "outboard-wire",
     "outboard-transport",
@@ -39,6 +40,7 @@ const LAYERS: &[&str] = &[
 /// Crates that parse what strangers send, or hold the protocol: no unsafe code at all.
 const WITHOUT_UNSAFE: &[&str] = &[
     "outboard-ranges",
+    "outboard-files",
     "outboard-wire",
     "outboard-session",
     "outboard-image",

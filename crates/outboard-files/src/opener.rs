@@ -1,0 +1,206 @@
+//! A server's side: opens files of its shares for clients, once they have shown that they can read
+//! them.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+
+use crate::identity::{Identity, changed_since};
+use crate::name::Name;
+use crate::opening;
+use crate::proof::Challenge;
+use crate::refused::Refused;
+use crate::share::{BadShare, Share};
+use crate::shares::{Open, Shares};
+use crate::user::User;
+
+/// For what a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// To read it.
+    Read,
+    /// To write to it, and not to read it.
+    Write,
+    /// For both.
+    ReadWrite,
+}
+
+impl Access {
+    pub(crate) fn flags(self) -> OFlags {
+        match self {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::WRONLY,
+            Access::ReadWrite => OFlags::RDWR,
+        }
+    }
+}
+
+/// What a client asks for. Only the owner is known to be true.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// Whose client it is.
+    pub owner: &'a str,
+    /// What the client's mount shows: at most [`LONGEST_TEXT`](crate::LONGEST_TEXT) bytes.
+    pub source: &'a str,
+    /// Where the file lies there: at most [`LONGEST_TEXT`](crate::LONGEST_TEXT) bytes.
+    pub path: &'a [u8],
+    /// What the client sees of the file.
+    pub identity: Identity,
+    /// For what it is to be opened.
+    pub access: Access,
+}
+
+/// A file that a server has opened, of which its client has shown nothing yet.
+pub struct Opened {
+    file: OwnedFd,
+    identity: Identity,
+    access: Access,
+    challenge: Option<Challenge>,
+    share: Arc<Open>,
+}
+
+impl Opened {
+    /// What the client is to answer; nothing if the file can only be written to, since the kernel
+    /// has said that its user may do so.
+    pub fn challenge(&self) -> Option<&Challenge> {
+        self.challenge.as_ref()
+    }
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = self.share.share.source();
+        f.debug_struct("Opened").field("share", &share).finish_non_exhaustive()
+    }
+}
+
+/// A file that its client may use.
+#[derive(Debug)]
+pub struct Checked {
+    /// The open file, a regular one.
+    pub file: OwnedFd,
+    /// What it was when its client had shown that it can read it.
+    pub identity: Identity,
+    /// For what it is open.
+    pub access: Access,
+}
+
+/// Opens files for the clients of a server.
+///
+/// Its calls wait for file systems, each step for as long as the limit: two of them for an opening,
+/// the wait for a turn included. Of each share two calls work at a time. Whoever calls sees to it
+/// that no client opens too much at once, and that unused [`Opened`] values are dropped.
+pub struct Opener {
+    shares: Shares,
+    limit: Duration,
+}
+
+impl Opener {
+    /// Opens the folders of the shares.
+    ///
+    /// # Errors
+    /// [`BadShare`] if one cannot be opened within the limit, or a source is there twice.
+    pub fn new(shares: Vec<Share>, limit: Duration) -> Result<Opener, BadShare> {
+        Ok(Opener { shares: Shares::open(shares, limit)?, limit })
+    }
+
+    /// Opens a file, if it is there as the client has described it.
+    ///
+    /// # Errors
+    /// [`Refused`] says why not.
+    pub fn open(&self, request: &Request<'_>) -> Result<Opened, Refused> {
+        let Request { owner, source, path, identity, access } = *request;
+        let name = Name::new(source, path)?;
+        let (open, path) = self
+            .shares
+            .find(&name)
+            .ok_or_else(|| Refused::NoShare { source_name: source.to_owned() })?;
+        let user = permit(&open.share, owner, access)?;
+        let (share, path) = (Arc::clone(open), path.to_vec());
+        open.turns.run(self.limit, move || {
+            if let Some(user) = user {
+                become_user(&user)?;
+            }
+            open_as_described(share, &path, access, &identity)
+        })
+    }
+
+    /// Gives the file out, if the client has answered the challenge and the file is as it was. A
+    /// wrong answer is the last one: the file must be opened again.
+    ///
+    /// # Errors
+    /// [`Refused`] says why not.
+    pub fn check(&self, opened: Opened, answer: Option<[u8; 32]>) -> Result<Checked, Refused> {
+        let open = Arc::clone(&opened.share);
+        open.turns.run(self.limit, move || check(opened, answer))
+    }
+}
+
+/// The user as whom a file is opened, if its owner may open it for that.
+fn permit(share: &Share, owner: &str, access: Access) -> Result<Option<User>, Refused> {
+    let source = || share.source().to_owned();
+    if !share.is_for(owner) {
+        return Err(Refused::NotYours { share: source(), owner: owner.to_owned() });
+    }
+    let user = share.user(owner);
+    if access != Access::Read {
+        if !share.is_writable() {
+            return Err(Refused::ReadOnly { share: source() });
+        }
+        if user.is_none() {
+            return Err(Refused::NoUser { share: source(), owner: owner.to_owned() });
+        }
+    }
+    Ok(user.cloned())
+}
+
+/// For this thread, which does nothing else.
+fn become_user(user: &User) -> Result<(), Refused> {
+    user.become_for_good().map_err(|error| Refused::OtherUser {
+        uid: user.uid(),
+        reason: io::Error::from(error).to_string(),
+    })
+}
+
+fn open_as_described(
+    share: Arc<Open>,
+    path: &[u8],
+    access: Access,
+    described: &Identity,
+) -> Result<Opened, Refused> {
+    let (file, identity) = opening::open(share.folder(), path, access)
+        .map_err(|why| Refused::Unopened { share: share.source(), why })?;
+    if let Some(difference) = described.difference(&identity) {
+        return Err(Refused::Differs { share: share.source(), difference });
+    }
+    let challenge = match access {
+        Access::Write => None,
+        Access::Read | Access::ReadWrite => {
+            let new = Challenge::new(identity.bytes);
+            Some(new.map_err(|error| Refused::System(error.to_string()))?)
+        }
+    };
+    Ok(Opened { file, identity, access, challenge, share })
+}
+
+fn check(opened: Opened, answer: Option<[u8; 32]>) -> Result<Checked, Refused> {
+    let Opened { file, identity, access, challenge, share } = opened;
+    let is_shown = match (&challenge, answer) {
+        (None, _) => Ok(true),
+        (Some(_), None) => Ok(false),
+        (Some(challenge), Some(answer)) => challenge.is_answered(file.as_fd(), answer),
+    };
+    // A file that has changed explains a wrong answer, and an end where there was none.
+    if changed_since(&file, &identity) {
+        return Err(Refused::Changed { share: share.source() });
+    }
+    match is_shown {
+        Ok(true) => Ok(Checked { file, identity, access }),
+        Ok(false) => Err(Refused::NotShown { share: share.source() }),
+        Err(error) => Err(Refused::Unopened { share: share.source(), why: error.into() }),
+    }
+}

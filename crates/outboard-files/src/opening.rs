@@ -1,0 +1,60 @@
+//! How a server opens a file beneath a folder, whoever may change what lies there meanwhile.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
+use crate::identity::{Identity, Status, kind_name};
+use crate::opener::Access;
+use crate::refused::Unopened;
+
+/// How often the kernel is asked again if it saw a rename on the way.
+const TRIES: usize = 32;
+/// Who runs such a file acts as its user or as its group.
+const SET_ID: u32 = 0o6000;
+
+/// Opens a regular file, as the user of this thread. Its path has no `..`; no link in it is
+/// followed, and no mount entered.
+pub(crate) fn open(
+    folder: BorrowedFd<'_>,
+    path: &[u8],
+    access: Access,
+) -> Result<(OwnedFd, Identity), Unopened> {
+    // This finds the file and does nothing to it: a FIFO does not block, a device does not move.
+    let place = find(folder, path)?;
+    let status = Status::of(place.as_fd())?;
+    if status.kind != FileType::RegularFile {
+        return Err(Unopened::Kind(kind_name(status.kind)));
+    }
+    if access != Access::Read && status.mode & SET_ID != 0 {
+        return Err(Unopened::SetId);
+    }
+    // By the descriptor: a path could lead to another file now.
+    let path = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
+    let flags = access.flags() | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Err(Unopened::NoProc),
+        opened => opened?,
+    };
+    // Only now does a network file system have it as its server does.
+    let identity = Identity::of(&file)?;
+    Ok((file, identity))
+}
+
+fn find(folder: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+    // With `NOFOLLOW`, a link at the end would be found itself.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    let mut outcome = Err(Errno::AGAIN);
+    for _ in 0..TRIES {
+        outcome = openat2(folder, path, flags, Mode::empty(), within);
+        if !matches!(outcome, Err(Errno::AGAIN | Errno::INTR)) {
+            break;
+        }
+    }
+    outcome
+}
