@@ -4,6 +4,7 @@ pub(crate) mod auth;
 mod collectives;
 mod compute_cache;
 mod confinement;
+mod files;
 mod job;
 mod observe;
 mod one_time;
@@ -122,6 +123,8 @@ pub(crate) struct Args {
     peers: peers::Args,
     #[command(flatten)]
     pub(crate) rdma: rdma::Args,
+    #[command(flatten)]
+    files: files::Args,
     #[command(flatten)]
     collectives: collectives::Args,
     #[command(flatten)]
@@ -278,6 +281,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.peers.apply(&mut config);
     args.rdma.apply(&mut config);
     args.collectives.apply(&mut config);
+    args.files.apply(&mut config)?;
     if args.standing.only_checks() {
         crate::driver::is_there(&driver)?;
         return outboard_supervisor::could_serve(&config)

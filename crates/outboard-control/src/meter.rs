@@ -30,7 +30,9 @@ pub const DEVICES: usize = 16;
 pub const WAIT_BOUNDS: [u64; 6] =
     [100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
 /// Names of the ways that bytes take, as [`Way`] numbers them.
-pub const WAYS: [&str; 4] = ["commands", "lanes", "shared", "mapped"];
+pub const WAYS: [&str; 5] = ["commands", "lanes", "shared", "mapped", "files"];
+/// So many of them stand where releases before 0.2 have them; the others stand last in the page.
+const FIRST_WAYS: usize = 4;
 /// Names of states, as [`State`] numbers them.
 pub const STATES: [&str; 3] = ["serving", "disconnected", "suspended"];
 
@@ -45,6 +47,8 @@ pub enum Way {
     Shared,
     /// By the device itself, from and to memory of the client's that it was given.
     Mapped,
+    /// From and to files that the server reads and writes itself.
+    Files,
 }
 
 /// To or from the device.
@@ -99,7 +103,7 @@ pub struct Page {
     heard: AtomicU64,
     received: AtomicU64,
     /// By direction and way.
-    bytes: [[AtomicU64; WAYS.len()]; 2],
+    bytes: [[AtomicU64; FIRST_WAYS]; 2],
     /// How many waits lasted up to each bound, and longer.
     waits: [AtomicU64; WAIT_BOUNDS.len() + 1],
     wait_ns: AtomicU64,
@@ -111,6 +115,8 @@ pub struct Page {
     peak: [AtomicU64; DEVICES],
     /// Launches made with others. Only the dispatcher's thread writes it.
     chained: AtomicU64,
+    /// By direction and further way.
+    more_bytes: [[AtomicU64; WAYS.len() - FIRST_WAYS]; 2],
 }
 
 const _: () = assert!(size_of::<Page>() <= BYTES);
@@ -162,7 +168,7 @@ impl Page {
             commands: [const { AtomicU64::new(0) }; CLASSES.len()],
             heard: AtomicU64::new(0),
             received: AtomicU64::new(0),
-            bytes: [const { [const { AtomicU64::new(0) }; WAYS.len()] }; 2],
+            bytes: [const { [const { AtomicU64::new(0) }; FIRST_WAYS] }; 2],
             waits: [const { AtomicU64::new(0) }; WAIT_BOUNDS.len() + 1],
             wait_ns: AtomicU64::new(0),
             errors: [const { AtomicU64::new(0) }; ERRORS.len()],
@@ -172,6 +178,7 @@ impl Page {
             held: [const { AtomicU64::new(0) }; DEVICES],
             peak: [const { AtomicU64::new(0) }; DEVICES],
             chained: AtomicU64::new(0),
+            more_bytes: [const { [const { AtomicU64::new(0) }; WAYS.len() - FIRST_WAYS] }; 2],
         }
     }
 
@@ -202,7 +209,12 @@ impl Page {
     /// Bytes have gone some way.
     #[inline]
     pub fn moved(&self, direction: Direction, way: Way, bytes: u64) {
-        self.bytes[direction as usize][way as usize].fetch_add(bytes, Ordering::Relaxed);
+        let (first, more) = (&self.bytes[direction as usize], &self.more_bytes[direction as usize]);
+        let count = match (way as usize).checked_sub(FIRST_WAYS) {
+            None => &first[way as usize],
+            Some(further) => &more[further],
+        };
+        count.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// A wait for the device is over.
@@ -362,6 +374,7 @@ mod tests {
         page.waited(Duration::from_secs(11));
         page.failed(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         page.failed(CUresult::CUDA_ERROR_NOT_READY);
+        page.moved(Direction::Out, Way::Files, 5);
         page.set_held(1, 50);
         page.set_held(1, 20);
         page.set_held(99, 20);
@@ -378,7 +391,7 @@ mod tests {
         page.set_suspended(true);
         let seen = meter.read();
         assert_eq!(seen.commands[Class::Launch as usize], 2);
-        assert_eq!(seen.bytes, [[100, 7, 0, 0], [9, 0, 0, 0]]);
+        assert_eq!(seen.bytes, [[100, 7, 0, 0, 0], [9, 0, 0, 0, 5]]);
         assert_eq!((seen.waits[0], seen.waits[6], seen.waits.iter().sum::<u64>()), (1, 1, 2));
         assert_eq!(seen.wait_ns, 11_000_100_000);
         assert_eq!(seen.errors, [1, 0, 0, 0, 0]);

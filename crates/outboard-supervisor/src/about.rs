@@ -28,6 +28,13 @@ pub(crate) struct About {
     pub(crate) parent: Option<TraceParent>,
 }
 
+impl About {
+    /// Whose session it is.
+    pub(crate) fn owner(&self) -> String {
+        self.identity.owner.clone()
+    }
+}
+
 /// The purpose of a connection with a worker of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::command::WorkerCommand;
@@ -62,6 +63,8 @@ pub struct Config {
     pub peers: dial::Config,
     /// The RDMA adapters to which clients may move their sessions, if they may.
     pub rdma: Option<outboard_control::messages::Rdma>,
+    /// Opens the files that the server shares, if it shares any.
+    pub files: Option<Arc<outboard_files::Opener>>,
     /// The folder of the client library that clients are given, if they are given one.
     pub library: Option<PathBuf>,
     /// Whether workers make collectives.
@@ -102,6 +105,7 @@ impl Config {
             standing: standing::Config::default(),
             peers: dial::Config::default(),
             rdma: None,
+            files: None,
             library: None,
             collectives: collectives::Config::default(),
             sharing: sharing::Config::default(),

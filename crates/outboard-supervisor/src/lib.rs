@@ -21,6 +21,7 @@ pub mod dial;
 mod doors;
 mod drain;
 mod error;
+mod files;
 mod gauges;
 mod guests;
 mod lease_ends;

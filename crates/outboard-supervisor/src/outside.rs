@@ -1,10 +1,11 @@
-//! The network beyond this server's clients: a worker's sandbox has none.
+//! The network beyond this server's clients, and files: a worker's sandbox has none.
 
 use outboard_wire::handshake::Local;
 
 use super::collectives::Sockets;
 use super::config::Config;
 use super::dial::Dialer;
+use super::files::Files;
 
 /// What the supervisor does there for workers.
 pub(crate) struct Outside {
@@ -12,6 +13,8 @@ pub(crate) struct Outside {
     pub(crate) dialer: Dialer,
     /// Sockets for collectives.
     pub(crate) sockets: Sockets,
+    /// Files that the server shares.
+    pub(crate) files: Files,
 }
 
 impl Outside {
@@ -20,6 +23,7 @@ impl Outside {
         Outside {
             dialer: Dialer::new(config.peers.clone(), own),
             sockets: Sockets::new(&config.collectives, &config.peers, &config.listen),
+            files: Files::new(config.files.clone()),
         }
     }
 }

@@ -4,6 +4,7 @@ mod attend;
 mod collectives;
 mod end;
 mod entry;
+mod files;
 mod join;
 
 use std::cell::{Cell, RefCell};

@@ -13,6 +13,7 @@ pub mod codec;
 pub mod collectives;
 pub mod combine;
 pub mod device_id;
+pub mod files;
 pub mod frame;
 pub mod graph;
 pub mod handshake;

@@ -4,6 +4,7 @@ pub use crate::arrays::{ArrayDescriptor, Resource, Sampler, SparseProperties, Vi
 pub use crate::boxes::{Extent, Region};
 pub use crate::collectives::CommCall;
 pub use crate::device_id::DeviceId;
+pub use crate::files::{FileOpening, FileReference};
 pub use crate::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 pub use crate::image::ImageName;
 pub use crate::jit::{JitLog, JitOptions};

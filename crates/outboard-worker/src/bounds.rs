@@ -49,12 +49,14 @@ pub(crate) enum Kind {
     Communicator,
     /// Threads that make driver calls which may block.
     Helper,
+    /// Files that the server shares; each has a descriptor.
+    File,
 }
 
 impl Kind {
     /// All of them, each with the name that the page has for it.
     #[cfg(test)]
-    const ALL: [(Kind, &str); 26] = [
+    const ALL: [(Kind, &str); 27] = [
         (Kind::Context, "contexts"),
         (Kind::GreenContext, "green contexts"),
         (Kind::Stream, "streams"),
@@ -81,6 +83,7 @@ impl Kind {
         (Kind::Parcel, "small boxes on their way to the device"),
         (Kind::Communicator, "communicators of NCCL"),
         (Kind::Helper, "threads for calls that may block"),
+        (Kind::File, "files that the server shares"),
     ];
 
     /// The most of it.
@@ -92,7 +95,7 @@ impl Kind {
             Kind::Communicator => 256,
             Kind::GreenContext | Kind::Pool | Kind::Wait => 1 << 10,
             Kind::Parcel => 1 << 11,
-            Kind::Stream | Kind::Mapped => 1 << 14,
+            Kind::Stream | Kind::Mapped | Kind::File => 1 << 14,
             Kind::Module
             | Kind::Array
             | Kind::Mipmap

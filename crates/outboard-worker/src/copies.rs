@@ -15,7 +15,9 @@ use super::io::Bulk;
 use super::io::Replier;
 use super::objects::Handle;
 use super::slots::{Parcels, Slot, Slots};
-use super::staging::{Account, Area, CopySite, Pool, SharedStaging, Unqueued, Warming, Watcher};
+use super::staging::{
+    Account, Area, CopySite, FileLanes, Pool, SharedStaging, Unqueued, Warming, Watcher,
+};
 
 /// The memory of a session's copies.
 pub(crate) struct Copies {
@@ -30,6 +32,8 @@ pub(crate) struct Copies {
     watcher: Arc<Watcher>,
     /// Memory that workers of other servers share.
     areas: Vec<Arc<Area>>,
+    /// The threads of copies from and to files.
+    file_lanes: Arc<FileLanes>,
     helpers: Helpers,
 }
 
@@ -60,6 +64,7 @@ impl Copies {
             shared_warm: false,
             watcher: Watcher::new(helpers.clone()),
             areas: Vec::new(),
+            file_lanes: Arc::default(),
             helpers,
         }
     }
@@ -124,6 +129,11 @@ impl Copies {
             ctx,
             watcher,
         }
+    }
+
+    /// The threads that copies from and to files may have.
+    pub(crate) fn file_lanes(&self) -> Arc<FileLanes> {
+        Arc::clone(&self.file_lanes)
     }
 
     /// Whether the driver does not know yet of all copies that the program has queued.

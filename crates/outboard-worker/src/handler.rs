@@ -43,7 +43,7 @@ impl Handler for Worker {
     }
 
     fn poll(&mut self) -> NextPoll {
-        self.poll_waits()
+        self.poll_waits().or(self.files.next_poll())
     }
 
     fn closed(&mut self) {

@@ -21,6 +21,7 @@ mod commands;
 mod contexts;
 mod copies;
 mod counted;
+mod files;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
 mod gauges;

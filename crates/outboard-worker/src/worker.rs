@@ -13,6 +13,7 @@ use crate::code::Code;
 use crate::collectives::Collectives;
 use crate::contexts::{Context, Contexts};
 use crate::copies::Copies;
+use crate::files::Files;
 use crate::graphs::Graphs;
 use crate::helpers::Helpers;
 use crate::image_cache::owners_folder;
@@ -47,6 +48,7 @@ pub struct Worker {
     pub(crate) streams: Streams,
     pub(crate) chains: Chains,
     pub(crate) graphs: Graphs,
+    pub(crate) files: Files,
 }
 
 impl Worker {
@@ -94,6 +96,7 @@ impl Worker {
             streams: Streams::new(Waits::new(SpinLimits::from_env())),
             chains,
             graphs: Graphs::default(),
+            files: Files::default(),
         })
     }
 

@@ -3,6 +3,8 @@
 use crate::identity::Identity;
 use crate::trace::Span;
 use outboard_nvml::Gauges;
+use outboard_wire::files::FileOpening;
+use outboard_wire::files::FileReference;
 use outboard_wire::handshake::Local;
 use outboard_wire::handshake::Process;
 use outboard_wire::handshake::RefusalCode;
@@ -380,6 +382,26 @@ pub enum ToSupervisor {
         /// Whether the connection is encrypted behind the hello.
         secure: bool,
     },
+    /// Open a file that the client names. The answer's payload is a `FileAnswer`; without a payload, the server shares no files.
+    OpenFile {
+        /// The number that the answer repeats.
+        request: u64,
+        /// The file.
+        reference: FileReference,
+        /// Whether the client wants to read it.
+        reads: bool,
+        /// Whether it wants to write to it.
+        writes: bool,
+    },
+    /// The client's answer to the challenge of an opened file. The answer brings the file's descriptor; without one, its payload is the reason.
+    ProveFile {
+        /// The number that the answer repeats.
+        request: u64,
+        /// The number of the opening.
+        opened: u64,
+        /// The hash that was asked for.
+        proof: [u8; 32],
+    },
     /// Something that a worker of another release says.
     Unknown(u8),
 }
@@ -499,6 +521,19 @@ impl Encode for ToSupervisor {
                 writer.put(link);
                 writer.put(secure);
             }
+            ToSupervisor::OpenFile { request, reference, reads, writes } => {
+                writer.u8(67);
+                writer.put(request);
+                writer.put(reference);
+                writer.put(reads);
+                writer.put(writes);
+            }
+            ToSupervisor::ProveFile { request, opened, proof } => {
+                writer.u8(68);
+                writer.put(request);
+                writer.put(opened);
+                writer.put(proof);
+            }
             ToSupervisor::Unknown(tag) => writer.u8(*tag),
         }
     }
@@ -572,6 +607,17 @@ impl<'a> Decode<'a> for ToSupervisor {
                 link: reader.get()?,
                 secure: reader.get()?,
             },
+            67 => ToSupervisor::OpenFile {
+                request: reader.get()?,
+                reference: reader.get()?,
+                reads: reader.get()?,
+                writes: reader.get()?,
+            },
+            68 => ToSupervisor::ProveFile {
+                request: reader.get()?,
+                opened: reader.get()?,
+                proof: reader.get()?,
+            },
             tag => {
                 reader.take_rest();
                 ToSupervisor::Unknown(tag)
@@ -610,6 +656,28 @@ impl<'a> Decode<'a> for ContextMemory {
             total: reader.get()?,
             size: reader.get()?,
         })
+    }
+}
+
+/// What came of opening a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileAnswer {
+    /// The number by which the client's proof names it; 0 if it is not open.
+    pub opened: u64,
+    /// What the client is told.
+    pub opening: FileOpening,
+}
+
+impl Encode for FileAnswer {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.opened);
+        writer.put(&self.opening);
+    }
+}
+
+impl<'a> Decode<'a> for FileAnswer {
+    fn decode(reader: &mut Reader<'a>) -> Result<FileAnswer, DecodeError> {
+        Ok(FileAnswer { opened: reader.get()?, opening: reader.get()? })
     }
 }
 

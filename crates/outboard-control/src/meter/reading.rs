@@ -38,7 +38,14 @@ fn all<const N: usize>(counters: &[AtomicU64; N]) -> [u64; N] {
 
 impl Reading {
     pub(super) fn of(page: &Page) -> Reading {
-        let mut bytes = [all(&page.bytes[0]), all(&page.bytes[1])];
+        let mut bytes = [0, 1].map(|direction| {
+            let counters = page.bytes[direction].iter().chain(&page.more_bytes[direction]);
+            let mut ways = [0; WAYS.len()];
+            for (way, counter) in ways.iter_mut().zip(counters) {
+                *way = counter.load(Ordering::Relaxed);
+            }
+            ways
+        });
         bytes[0][0] = bytes[0][0].saturating_add(page.received.load(Ordering::Relaxed));
         Reading {
             commands: all(&page.commands),

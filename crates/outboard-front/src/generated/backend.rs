@@ -13,6 +13,7 @@ use crate::backend::{
 use outboard_abi::CUresult;
 use outboard_wire::collectives::CommCall;
 use outboard_wire::device_id::DeviceId;
+use outboard_wire::files::{FileOpening, FileReference};
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -31,6 +32,7 @@ pub trait Backend:
     + Messages
     + Crossing
     + Devices
+    + Files
     + Graphs
     + GreenContexts
     + HostCalls
@@ -511,6 +513,55 @@ pub trait Devices: Sized {
     /// Texels of the widest 1D texture in linear memory, for a `CUarray_format` and a number of channels. Call.
     fn texture_1d_width(&'static self, device: DeviceId, format: u32, channels: u32)
     -> Result<u64>;
+}
+
+/// The part of a [`Backend`] for files that a server reads and writes itself.
+pub trait Files: Sized {
+    /// Has a server open the file that the client names, for what is said. The client may use it once it has [shown](Files::file_prove) that it can read it. Call.
+    fn file_open(
+        &'static self,
+        home: DeviceId,
+        file: ObjectId,
+        reference: &FileReference,
+        reads: bool,
+        writes: bool,
+    ) -> Result<FileOpening> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Shows that the client can read a file that was opened. Gives the reason why the server does not believe it; else nothing. Call.
+    fn file_prove(&'static self, home: DeviceId, file: ObjectId, proof: &[u8]) -> Result<String> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Reads bytes of a file into device memory, beside all streams. Gives how many there were: fewer at the file's end or before an error, which is the second number. Call.
+    fn file_read(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        offset: u64,
+        bytes: u64,
+        dst: DevicePtr,
+    ) -> Result<(u64, u32)> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Writes bytes of device memory to a file, beside all streams. Gives what [`Files::file_read`] gives. Call.
+    fn file_write(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        offset: u64,
+        bytes: u64,
+        src: DevicePtr,
+    ) -> Result<(u64, u32)> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Has what was written to a file stored for good. Call.
+    fn file_sync(&'static self, home: DeviceId, file: ObjectId) -> Result<u32> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Closes a file. Posted.
+    fn file_close(&'static self, home: DeviceId, file: ObjectId) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
 }
 
 /// The part of a [`Backend`] for graphs. Nodes are named by the front, uniquely in the process.

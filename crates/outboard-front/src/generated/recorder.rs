@@ -4,15 +4,16 @@
 
 use crate::backend::{
     ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, Collectives,
-    CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill,
-    Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, Messages, ObjectId,
-    PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result,
-    Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams,
-    TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
+    CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults,
+    Files, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated,
+    JitLog, JitOptions, Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, Messages,
+    ObjectId, PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting, References, Resource,
+    Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Statistics, StreamId,
+    Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::collectives::CommCall;
 use outboard_wire::device_id::DeviceId;
+use outboard_wire::files::{FileOpening, FileReference};
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -20,7 +21,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 158] = [
+pub(crate) const METHODS: [&str; 164] = [
     "attach",
     "platform",
     "all_hidden",
@@ -100,6 +101,12 @@ pub(crate) const METHODS: [&str; 158] = [
     "fill_across",
     "share_across",
     "texture_1d_width",
+    "file_open",
+    "file_prove",
+    "file_read",
+    "file_write",
+    "file_sync",
+    "file_close",
     "graph_create",
     "graph_edit",
     "graph_allocate",
@@ -865,6 +872,63 @@ impl Devices for Recorder {
             "texture_1d_width",
             format_args!("device: {device:?}, format: {format:?}, channels: {channels:?}"),
         )
+    }
+}
+
+impl Files for Recorder {
+    fn file_open(
+        &'static self,
+        home: DeviceId,
+        file: ObjectId,
+        reference: &FileReference,
+        reads: bool,
+        writes: bool,
+    ) -> Result<FileOpening> {
+        self.outcome("file_open", format_args!("home: {home:?}, file: {file:?}, reference: {reference:?}, reads: {reads:?}, writes: {writes:?}"))
+    }
+
+    fn file_prove(&'static self, home: DeviceId, file: ObjectId, proof: &[u8]) -> Result<String> {
+        self.outcome("file_prove", format_args!("home: {home:?}, file: {file:?}, proof: {proof:?}"))
+    }
+
+    fn file_read(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        offset: u64,
+        bytes: u64,
+        dst: DevicePtr,
+    ) -> Result<(u64, u32)> {
+        self.outcome(
+            "file_read",
+            format_args!(
+                "ctx: {ctx:?}, file: {file:?}, offset: {offset:?}, bytes: {bytes:?}, dst: {dst:?}"
+            ),
+        )
+    }
+
+    fn file_write(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        offset: u64,
+        bytes: u64,
+        src: DevicePtr,
+    ) -> Result<(u64, u32)> {
+        self.outcome(
+            "file_write",
+            format_args!(
+                "ctx: {ctx:?}, file: {file:?}, offset: {offset:?}, bytes: {bytes:?}, src: {src:?}"
+            ),
+        )
+    }
+
+    fn file_sync(&'static self, home: DeviceId, file: ObjectId) -> Result<u32> {
+        self.outcome("file_sync", format_args!("home: {home:?}, file: {file:?}"))
+    }
+
+    fn file_close(&'static self, home: DeviceId, file: ObjectId) -> Result<()> {
+        self.outcome("file_close", format_args!("home: {home:?}, file: {file:?}"))
     }
 }
 

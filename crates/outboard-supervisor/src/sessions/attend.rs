@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::{Phase, Table};
 use crate::collectives::MOST_OF_A_SESSION;
 use crate::dial::{Call, Callee};
+use crate::files::Openings;
 use crate::workers::{Ended, Worker};
 use outboard_control::messages::{ToSupervisor, ToWorker};
 use outboard_control::number::Number;
@@ -60,7 +61,9 @@ pub(super) async fn look_after(
     let (answers, mut answers_in) = mpsc::unbounded_channel();
     let (started, welcome) = (Instant::now(), Some(welcome));
     let connecting = Rc::new(Semaphore::new(MOST_OF_A_SESSION));
-    let mut attendant = Attendant { worker, session, table, started, welcome, answers, connecting };
+    let openings = Rc::default();
+    let mut attendant =
+        Attendant { worker, session, table, started, welcome, answers, connecting, openings };
     let Inbox { mut further, mut stop, mut orders } = inbox;
     let (mut stopped, mut why, mut kill_at) = (false, None, None);
     loop {
@@ -114,7 +117,7 @@ async fn at(time: Option<tokio::time::Instant>) {
 /// The task of a worker.
 pub(super) struct Attendant<'a> {
     worker: Worker,
-    session: u64,
+    pub(super) session: u64,
     pub(super) table: &'a Rc<Table>,
     started: Instant,
     /// The task that waits for the client's welcome.
@@ -123,6 +126,8 @@ pub(super) struct Attendant<'a> {
     pub(super) answers: mpsc::UnboundedSender<ToWorker>,
     /// The room for connections of its collectives.
     pub(super) connecting: Rc<Semaphore>,
+    /// The files that are being opened for it.
+    pub(super) openings: Rc<Openings>,
 }
 
 impl Attendant<'_> {
@@ -183,6 +188,12 @@ impl Attendant<'_> {
                 self.connect_socket(request, descriptor, address)
             }
             ToSupervisor::Interface { request } => self.name_interface(request),
+            ToSupervisor::OpenFile { request, reference, reads, writes } => {
+                self.open_file(request, reference, reads, writes)
+            }
+            ToSupervisor::ProveFile { request, opened, proof } => {
+                self.prove_file(request, opened, proof)
+            }
             ToSupervisor::Orphan | ToSupervisor::Kept { .. } | ToSupervisor::Told => {
                 tracing::error!(session = %Number(session), "a worker says that its supervisor has gone");
             }

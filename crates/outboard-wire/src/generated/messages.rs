@@ -8474,6 +8474,335 @@ impl Call for MessageTake {
     type Reply<'a> = MessageTakeReply;
 }
 
+/// Closes a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileClose {
+    /// `file`, see `api/wire/`.
+    pub file: ObjectId,
+}
+
+impl Encode for FileClose {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.file);
+    }
+}
+
+impl<'a> Decode<'a> for FileClose {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileClose { file: reader.get()? })
+    }
+}
+
+impl Message for FileClose {
+    const OP: u16 = 177;
+    const SINCE: u16 = 5;
+}
+
+/// Has a server open the file that the client names, for what is said. The client may use it once it has [shown](Files::file_prove) that it can read it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileOpen {
+    /// `file`, see `api/wire/`.
+    pub file: ObjectId,
+    /// `reference`, see `api/wire/`.
+    pub reference: FileReference,
+    /// `reads`, see `api/wire/`.
+    pub reads: bool,
+    /// `writes`, see `api/wire/`.
+    pub writes: bool,
+}
+
+impl Encode for FileOpen {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.file);
+        writer.put(&self.reference);
+        writer.put(&self.reads);
+        writer.put(&self.writes);
+    }
+}
+
+impl<'a> Decode<'a> for FileOpen {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileOpen {
+            file: reader.get()?,
+            reference: reader.get()?,
+            reads: reader.get()?,
+            writes: reader.get()?,
+        })
+    }
+}
+
+impl Message for FileOpen {
+    const OP: u16 = 178;
+    const SINCE: u16 = 5;
+}
+
+/// The answer to [`FileOpen`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileOpenReply {
+    /// `opening`, see `api/wire/`.
+    pub opening: FileOpening,
+}
+
+impl Encode for FileOpenReply {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.opening);
+    }
+}
+
+impl<'a> Decode<'a> for FileOpenReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileOpenReply { opening: reader.get()? })
+    }
+}
+
+impl Call for FileOpen {
+    type Reply<'a> = FileOpenReply;
+}
+
+/// Shows that the client can read a file that was opened. Gives the reason why the server does not believe it; else nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileProve<'a> {
+    /// `file`, see `api/wire/`.
+    pub file: ObjectId,
+    /// `proof`, see `api/wire/`.
+    pub proof: &'a [u8],
+}
+
+impl Encode for FileProve<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.file);
+        writer.put(&self.proof);
+    }
+}
+
+impl<'a> Decode<'a> for FileProve<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileProve { file: reader.get()?, proof: reader.get()? })
+    }
+}
+
+impl Message for FileProve<'_> {
+    const OP: u16 = 179;
+    const SINCE: u16 = 5;
+}
+
+/// The answer to [`FileProve`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileProveReply<'a> {
+    /// `failure`, see `api/wire/`.
+    pub failure: &'a str,
+}
+
+impl Encode for FileProveReply<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.failure);
+    }
+}
+
+impl<'a> Decode<'a> for FileProveReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileProveReply { failure: reader.get()? })
+    }
+}
+
+impl Call for FileProve<'_> {
+    type Reply<'a> = FileProveReply<'a>;
+}
+
+/// Reads bytes of a file into device memory, beside all streams. Gives how many there were: fewer at the file's end or before an error, which is the second number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileRead {
+    /// `file`, see `api/wire/`.
+    pub file: ObjectId,
+    /// `offset`, see `api/wire/`.
+    pub offset: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `dst`, see `api/wire/`.
+    pub dst: DevicePtr,
+}
+
+impl Encode for FileRead {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 32];
+        head[0..8].copy_from_slice(&self.file.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        head[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        head[24..32].copy_from_slice(&self.dst.0.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for FileRead {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileRead {
+            file: reader.get()?,
+            offset: reader.get()?,
+            bytes: reader.get()?,
+            dst: reader.get()?,
+        })
+    }
+}
+
+impl Message for FileRead {
+    const OP: u16 = 180;
+    const SINCE: u16 = 5;
+}
+
+/// The answer to [`FileRead`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileReadReply {
+    /// `moved`, see `api/wire/`.
+    pub moved: u64,
+    /// `errno`, see `api/wire/`.
+    pub errno: u32,
+}
+
+impl Encode for FileReadReply {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.moved.to_le_bytes());
+        head[8..12].copy_from_slice(&self.errno.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for FileReadReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileReadReply { moved: reader.get()?, errno: reader.get()? })
+    }
+}
+
+impl Call for FileRead {
+    type Reply<'a> = FileReadReply;
+}
+
+/// Has what was written to a file stored for good.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileSync {
+    /// `file`, see `api/wire/`.
+    pub file: ObjectId,
+}
+
+impl Encode for FileSync {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.file);
+    }
+}
+
+impl<'a> Decode<'a> for FileSync {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileSync { file: reader.get()? })
+    }
+}
+
+impl Message for FileSync {
+    const OP: u16 = 181;
+    const SINCE: u16 = 5;
+}
+
+/// The answer to [`FileSync`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileSyncReply {
+    /// `errno`, see `api/wire/`.
+    pub errno: u32,
+}
+
+impl Encode for FileSyncReply {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.errno);
+    }
+}
+
+impl<'a> Decode<'a> for FileSyncReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileSyncReply { errno: reader.get()? })
+    }
+}
+
+impl Call for FileSync {
+    type Reply<'a> = FileSyncReply;
+}
+
+/// Writes bytes of device memory to a file, beside all streams. Gives what `Files::file_read` gives.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileWrite {
+    /// `file`, see `api/wire/`.
+    pub file: ObjectId,
+    /// `offset`, see `api/wire/`.
+    pub offset: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `src`, see `api/wire/`.
+    pub src: DevicePtr,
+}
+
+impl Encode for FileWrite {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 32];
+        head[0..8].copy_from_slice(&self.file.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        head[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        head[24..32].copy_from_slice(&self.src.0.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for FileWrite {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileWrite {
+            file: reader.get()?,
+            offset: reader.get()?,
+            bytes: reader.get()?,
+            src: reader.get()?,
+        })
+    }
+}
+
+impl Message for FileWrite {
+    const OP: u16 = 182;
+    const SINCE: u16 = 5;
+}
+
+/// The answer to [`FileWrite`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileWriteReply {
+    /// `moved`, see `api/wire/`.
+    pub moved: u64,
+    /// `errno`, see `api/wire/`.
+    pub errno: u32,
+}
+
+impl Encode for FileWriteReply {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.moved.to_le_bytes());
+        head[8..12].copy_from_slice(&self.errno.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for FileWriteReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileWriteReply { moved: reader.get()?, errno: reader.get()? })
+    }
+}
+
+impl Call for FileWrite {
+    type Reply<'a> = FileWriteReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -8653,6 +8982,12 @@ pub fn name(op: u16) -> Option<&'static str> {
         174 => "message_offer",
         175 => "message_refuse",
         176 => "message_take",
+        177 => "file_close",
+        178 => "file_open",
+        179 => "file_prove",
+        180 => "file_read",
+        181 => "file_sync",
+        182 => "file_write",
         _ => return None,
     })
 }
@@ -8841,6 +9176,12 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         174 => writer.put(&reader.get::<MessageOffer>()?),
         175 => writer.put(&reader.get::<MessageRefuse>()?),
         176 => writer.put(&reader.get::<MessageTake>()?),
+        177 => writer.put(&reader.get::<FileClose>()?),
+        178 => writer.put(&reader.get::<FileOpen>()?),
+        179 => writer.put(&reader.get::<FileProve<'_>>()?),
+        180 => writer.put(&reader.get::<FileRead>()?),
+        181 => writer.put(&reader.get::<FileSync>()?),
+        182 => writer.put(&reader.get::<FileWrite>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -7,6 +7,7 @@ mod context;
 mod copy;
 mod device;
 mod event;
+mod files;
 mod graph;
 mod green;
 mod ipc;

@@ -136,6 +136,22 @@ pub(crate) trait EventCommands {
     fn events_elapsed(&mut self, message: EventsElapsed, answer: Answer<EventsElapsed>);
 }
 
+/// What a worker does for the messages of api/wire/files.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait FilesCommands {
+    /// Does `file_close`.
+    fn file_close(&mut self, message: FileClose) -> Outcome;
+    /// Does `file_open` and answers, at once or later.
+    fn file_open(&mut self, message: FileOpen, answer: Answer<FileOpen>);
+    /// Does `file_prove` and answers, at once or later.
+    fn file_prove(&mut self, message: FileProve<'_>, answer: Answer<FileProve<'static>>);
+    /// Does `file_read` and answers, at once or later.
+    fn file_read(&mut self, message: FileRead, answer: Answer<FileRead>);
+    /// Does `file_sync` and answers, at once or later.
+    fn file_sync(&mut self, message: FileSync, answer: Answer<FileSync>);
+    /// Does `file_write` and answers, at once or later.
+    fn file_write(&mut self, message: FileWrite, answer: Answer<FileWrite>);
+}
+
 /// What a worker does for the messages of api/wire/graph.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait GraphCommands {
     /// Does `graph_allocate` and answers, at once or later.
@@ -525,6 +541,7 @@ pub(crate) fn dispatch(
              + CopyCommands
              + DeviceCommands
              + EventCommands
+             + FilesCommands
              + GraphCommands
              + GreenCommands
              + IpcCommands
@@ -1556,6 +1573,41 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.message_take(message, incoming.answer());
+            Ok(())
+        }
+        177 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.file_close(message)
+        }
+        178 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.file_open(message, incoming.answer());
+            Ok(())
+        }
+        179 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.file_prove(message, incoming.answer());
+            Ok(())
+        }
+        180 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.file_read(message, incoming.answer());
+            Ok(())
+        }
+        181 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.file_sync(message, incoming.answer());
+            Ok(())
+        }
+        182 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.file_write(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

@@ -11,12 +11,18 @@ use std::time::Duration;
 
 use super::gate::Gate;
 use super::peers::Called;
-use outboard_control::messages::{self, ToSupervisor};
+use outboard_control::messages::{self, FileAnswer, ToSupervisor};
+use outboard_wire::codec::decode_all;
+use outboard_wire::files::FileReference;
 use outboard_wire::handshake::Local;
 use parking_lot::{Mutex, MutexGuard};
 
 /// How long the supervisor may take to answer: it does nothing that waits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it may take to open a file or to read from it: it gives up a file system that does not
+/// answer before.
+const FILES_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long it may take to make room: other sessions may have to move theirs.
 const ROOM_PATIENCE: Duration = Duration::from_secs(600);
@@ -105,6 +111,33 @@ impl Registry {
     /// The share with that token, if it is of that kind.
     pub(crate) fn find(&self, token: u128, kind: u8) -> io::Result<Answer> {
         self.ask(|request| ToSupervisor::Find { request, token, kind }, None, PATIENCE)
+    }
+
+    /// Has a file opened that client and server both have; `None` if the server shares none.
+    pub(crate) fn open_file(
+        &self,
+        reference: FileReference,
+        reads: bool,
+        writes: bool,
+    ) -> io::Result<Option<FileAnswer>> {
+        let open = |request| ToSupervisor::OpenFile { request, reference, reads, writes };
+        let Some((payload, _)) = self.ask(open, None, FILES_PATIENCE)? else { return Ok(None) };
+        decode_all(&payload).map(Some).map_err(io::Error::other)
+    }
+
+    /// The descriptor of an opened file, if the client has shown that it can read it; else the
+    /// reason why that is not so.
+    pub(crate) fn prove_file(
+        &self,
+        opened: u64,
+        proof: [u8; 32],
+    ) -> io::Result<Result<OwnedFd, String>> {
+        let prove = |request| ToSupervisor::ProveFile { request, opened, proof };
+        Ok(match self.ask(prove, None, FILES_PATIENCE)? {
+            Some((_, Some(descriptor))) => Ok(descriptor),
+            Some((reason, None)) => Err(outboard_wire::plain(&String::from_utf8_lossy(&reason))),
+            None => Err("the server shares no files".to_owned()),
+        })
     }
 
     /// Connects to another server, for a link of that number there, by a connection that may move

@@ -281,6 +281,8 @@ struct PoolState {
     /// Streams for one copy each that none uses at the moment, and how many are in use.
     exclusive: Vec<Handle<outboard_abi::CUstream_st>>,
     exclusive_in_use: usize,
+    /// Streams of copies from and to files that none uses at the moment.
+    for_files: Vec<Handle<outboard_abi::CUstream_st>>,
 }
 
 impl Pool {
@@ -365,6 +367,20 @@ impl Pool {
         let mut state = self.state();
         state.exclusive_in_use -= 1;
         state.exclusive.extend(stream);
+    }
+
+    /// A stream for a copy from or to a file, until it is returned empty. The context is current.
+    pub(super) fn file_stream(
+        &self,
+        table: &Table,
+    ) -> Result<Handle<outboard_abi::CUstream_st>, CUresult> {
+        let free = self.state().for_files.pop();
+        free.map_or_else(|| new_stream(table, 0), Ok)
+    }
+
+    /// Nobody uses it any more.
+    pub(super) fn return_file_stream(&self, stream: Handle<outboard_abi::CUstream_st>) {
+        self.state().for_files.push(stream);
     }
 
     /// The line of a stream of this context, which is current.

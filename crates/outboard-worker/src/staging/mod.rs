@@ -10,6 +10,7 @@ mod account;
 mod area;
 mod blocks;
 mod deferred;
+mod file;
 mod incoming;
 mod later;
 mod line;
@@ -30,6 +31,7 @@ mod watching;
 
 pub(crate) use account::Account;
 pub(crate) use area::Area;
+pub(crate) use file::{FileCopy, FileLanes, Moved};
 pub(crate) use incoming::Reached;
 pub(crate) use memory::{Pool, Warming};
 pub(crate) use outgoing::Copied;

@@ -7,15 +7,16 @@ use outboard_wire::messages as msg;
 
 use outboard_front::backend::{
     ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, Collectives,
-    CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill,
-    Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, Messages, ObjectId,
-    PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result,
-    Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams,
-    TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
+    CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults,
+    Files, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated,
+    JitLog, JitOptions, Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, Messages,
+    ObjectId, PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting, References, Resource,
+    Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Statistics, StreamId,
+    Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::collectives::CommCall;
 use outboard_wire::device_id::DeviceId;
+use outboard_wire::files::{FileOpening, FileReference};
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -661,6 +662,63 @@ impl Devices for Remote {
         self.call(NO_CONTEXT, &msg::DeviceTexture1dWidth { device, format, channels }, |reply| {
             reply.width
         })
+    }
+}
+
+impl Files for Remote {
+    fn file_open(
+        &'static self,
+        home: DeviceId,
+        file: ObjectId,
+        reference: &FileReference,
+        reads: bool,
+        writes: bool,
+    ) -> Result<FileOpening> {
+        self.call_idle(
+            NO_CONTEXT,
+            &msg::FileOpen { file, reference: reference.clone(), reads, writes },
+            |reply| reply.opening,
+        )
+    }
+
+    fn file_prove(&'static self, home: DeviceId, file: ObjectId, proof: &[u8]) -> Result<String> {
+        self.call_idle(NO_CONTEXT, &msg::FileProve { file, proof }, |reply| {
+            reply.failure.to_owned()
+        })
+    }
+
+    fn file_read(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        offset: u64,
+        bytes: u64,
+        dst: DevicePtr,
+    ) -> Result<(u64, u32)> {
+        self.call_idle(ctx, &msg::FileRead { file, offset, bytes, dst }, |reply| {
+            (reply.moved, reply.errno)
+        })
+    }
+
+    fn file_write(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        offset: u64,
+        bytes: u64,
+        src: DevicePtr,
+    ) -> Result<(u64, u32)> {
+        self.call_idle(ctx, &msg::FileWrite { file, offset, bytes, src }, |reply| {
+            (reply.moved, reply.errno)
+        })
+    }
+
+    fn file_sync(&'static self, home: DeviceId, file: ObjectId) -> Result<u32> {
+        self.call_idle(NO_CONTEXT, &msg::FileSync { file }, |reply| reply.errno)
+    }
+
+    fn file_close(&'static self, home: DeviceId, file: ObjectId) -> Result<()> {
+        self.post_idle(NO_CONTEXT, &msg::FileClose { file })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use outboard_wire::Decode;
+use outboard_wire::files::{FileChallenge, FileIdentity, FileOpening, FileReference};
 use proptest::prelude::*;
 
 use super::*;
@@ -234,6 +235,24 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
         ("bind", ToSupervisor::Bind { request: 0x0102, address: "a:1".into() }),
         ("connect", ToSupervisor::Connect { request: 0x0102, address: "a:1".into() }),
         ("interface", ToSupervisor::Interface { request: 0x0102 }),
+        (
+            "open_file",
+            ToSupervisor::OpenFile {
+                request: 0x0102,
+                reference: FileReference {
+                    source: "a".into(),
+                    path: b"b".to_vec(),
+                    identity: FileIdentity {
+                        inode: 0x0304,
+                        bytes: 0x0506,
+                        modified: (0x0708, 0x090a),
+                    },
+                },
+                reads: true,
+                writes: false,
+            },
+        ),
+        ("prove_file", ToSupervisor::ProveFile { request: 0x0102, opened: 0x0304, proof: [5; 32] }),
         ("unknown", ToSupervisor::Unknown(200)),
     ]
 }
@@ -261,6 +280,16 @@ fn payloads() -> String {
                 address: "b".into(),
                 prefix: 3,
                 scope: 0x0405,
+            },
+        ),
+        payload(
+            "FileAnswer",
+            &FileAnswer {
+                opened: 0x0102,
+                opening: FileOpening::Opened(FileChallenge {
+                    key: [3; 32],
+                    blocks: vec![(0x0405, 0x0607)],
+                }),
             },
         ),
     ]

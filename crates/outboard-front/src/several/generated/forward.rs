@@ -5,15 +5,16 @@
 
 use crate::backend::{
     ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, Collectives,
-    CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill,
-    Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, Messages, ObjectId,
-    PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting, References, Resource, Result,
-    Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Statistics, StreamId, Streams,
-    TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
+    CollectivesDone, ContextId, CopyMode, Crossing, CrossingCopy, DevicePtr, Devices, Faults,
+    Files, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated,
+    JitLog, JitOptions, Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, Messages,
+    ObjectId, PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting, References, Resource,
+    Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Statistics, StreamId,
+    Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::collectives::CommCall;
 use outboard_wire::device_id::DeviceId;
+use outboard_wire::files::{FileOpening, FileReference};
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -733,6 +734,65 @@ impl<S: Member> Devices for Several<S> {
     ) -> Result<u64> {
         let server = self.server(device.server())?;
         server.texture_1d_width(device, format, channels)
+    }
+}
+
+impl<S: Member> Files for Several<S> {
+    #[inline]
+    fn file_open(
+        &'static self,
+        home: DeviceId,
+        file: ObjectId,
+        reference: &FileReference,
+        reads: bool,
+        writes: bool,
+    ) -> Result<FileOpening> {
+        let server = self.server(home.server())?;
+        server.file_open(home, file, reference, reads, writes)
+    }
+
+    #[inline]
+    fn file_prove(&'static self, home: DeviceId, file: ObjectId, proof: &[u8]) -> Result<String> {
+        let server = self.server(home.server())?;
+        server.file_prove(home, file, proof)
+    }
+
+    #[inline]
+    fn file_read(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        offset: u64,
+        bytes: u64,
+        dst: DevicePtr,
+    ) -> Result<(u64, u32)> {
+        let server = self.server(ctx.server())?;
+        server.file_read(ctx, file, offset, bytes, dst)
+    }
+
+    #[inline]
+    fn file_write(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        offset: u64,
+        bytes: u64,
+        src: DevicePtr,
+    ) -> Result<(u64, u32)> {
+        let server = self.server(ctx.server())?;
+        server.file_write(ctx, file, offset, bytes, src)
+    }
+
+    #[inline]
+    fn file_sync(&'static self, home: DeviceId, file: ObjectId) -> Result<u32> {
+        let server = self.server(home.server())?;
+        server.file_sync(home, file)
+    }
+
+    #[inline]
+    fn file_close(&'static self, home: DeviceId, file: ObjectId) -> Result<()> {
+        let server = self.server(home.server())?;
+        server.file_close(home, file)
     }
 }
 

@@ -1,0 +1,146 @@
+//! Files that the server shares with the client.
+
+use std::sync::Arc;
+
+use outboard_abi::CUresult;
+use outboard_control::meter::{self, Direction, Way};
+use outboard_wire::messages::*;
+use outboard_wire::{DevicePtr, ObjectId};
+use rustix::io::Errno;
+
+use crate::answer::{Answer, Outcome};
+use crate::generated::dispatch::FilesCommands;
+use crate::staging::{FileCopy, Moved};
+use crate::worker::Worker;
+
+impl FilesCommands for Worker {
+    fn file_open(&mut self, m: FileOpen, answer: Answer<FileOpen>) {
+        let Some(registry) = self.client.replier().map(|replier| replier.registry().clone()) else {
+            return answer.error(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        };
+        if let Err(error) = self.files.begin(m.file) {
+            return answer.error(error);
+        }
+        let files = self.files.clone();
+        self.helpers.run_in_turn(move || {
+            let opening = files.open(&registry, m);
+            answer.ok(&FileOpenReply { opening });
+        });
+    }
+
+    fn file_prove(&mut self, m: FileProve<'_>, answer: Answer<FileProve<'static>>) {
+        let registry = self.client.replier().map(|replier| replier.registry().clone());
+        let (Some(registry), Ok(proof)) = (registry, m.proof.try_into()) else {
+            return answer.error(CUresult::CUDA_ERROR_INVALID_VALUE);
+        };
+        let (files, file) = (self.files.clone(), m.file);
+        self.helpers.run_in_turn(move || {
+            let failure = files.prove(&registry, file, proof).err().unwrap_or_default();
+            answer.ok(&FileProveReply { failure: &failure });
+        });
+    }
+
+    fn file_read(&mut self, m: FileRead, answer: Answer<FileRead>) {
+        let copy = match self.file_copy(m.file, m.offset, m.bytes, m.dst, true) {
+            Ok(copy) => copy,
+            Err(error) => return answer.error(error),
+        };
+        let (context, busy) = (copy.context, self.files.busy());
+        self.on_helper(
+            context,
+            answer,
+            move |_| checked(copy.file.check_read(), || copy.run()),
+            move |answer, outcome| {
+                drop(busy);
+                answer.result(outcome.map(|(moved, errno)| {
+                    meter::page().moved(Direction::In, Way::Files, moved);
+                    FileReadReply { moved, errno }
+                }));
+            },
+        );
+    }
+
+    fn file_write(&mut self, m: FileWrite, answer: Answer<FileWrite>) {
+        let copy = match self.file_copy(m.file, m.offset, m.bytes, m.src, false) {
+            Ok(copy) => copy,
+            Err(error) => return answer.error(error),
+        };
+        let (context, busy) = (copy.context, self.files.busy());
+        self.on_helper(
+            context,
+            answer,
+            move |_| checked(copy.file.check_write(), || copy.run()),
+            move |answer, outcome| {
+                drop(busy);
+                answer.result(outcome.map(|(moved, errno)| {
+                    meter::page().moved(Direction::Out, Way::Files, moved);
+                    FileWriteReply { moved, errno }
+                }));
+            },
+        );
+    }
+
+    fn file_sync(&mut self, m: FileSync, answer: Answer<FileSync>) {
+        let file = match self.files.get(m.file) {
+            Ok(file) => file,
+            Err(error) => return answer.error(error),
+        };
+        self.helpers.run_in_turn(move || {
+            let errno = match file.file.sync_all() {
+                Ok(()) => 0,
+                Err(error) => error.raw_os_error().unwrap_or(libc::EIO) as u32,
+            };
+            answer.ok(&FileSyncReply { errno });
+        });
+    }
+
+    fn file_close(&mut self, m: FileClose) -> Outcome {
+        self.files.close(m.file)
+    }
+}
+
+/// Moves nothing if the file may not be used so.
+fn checked(
+    check: Result<(), Errno>,
+    run: impl FnOnce() -> Result<Moved, CUresult>,
+) -> Result<Moved, CUresult> {
+    match check {
+        Ok(()) => run(),
+        Err(errno) => Ok((0, errno.raw_os_error() as u32)),
+    }
+}
+
+impl Worker {
+    /// A copy between a file and memory of the command's context.
+    fn file_copy(
+        &mut self,
+        file: ObjectId,
+        offset: u64,
+        bytes: u64,
+        device: DevicePtr,
+        to_device: bool,
+    ) -> Result<FileCopy, CUresult> {
+        let file = self.files.get(file)?;
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= i64::MAX as u64);
+        if bytes == 0 || !fits {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        self.memory.allocations.check(device, bytes)?;
+        let context = self.enter()?;
+        let (table, helpers) = (self.table, self.helpers.clone());
+        let pool = Arc::clone(self.copy_site(core::ptr::null_mut())?.pool);
+        let lanes = self.copies.file_lanes();
+        Ok(FileCopy {
+            table,
+            context,
+            pool,
+            helpers,
+            lanes,
+            file,
+            offset,
+            bytes,
+            device,
+            to_device,
+        })
+    }
+}

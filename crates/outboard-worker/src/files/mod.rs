@@ -1,0 +1,182 @@
+//! Files that the server shares with the client: which of them this session has open.
+//!
+//! The supervisor opens a file and judges whether the client may have it ([`Registry::open_file`]);
+//! this process gets the descriptor, and nothing of the server's other files.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use outboard_abi::CUresult;
+use outboard_wire::ObjectId;
+use outboard_wire::files::{FileIdentity, FileOpening};
+use outboard_wire::messages::FileOpen;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::bounds::Kind;
+use super::io::{NextPoll, Registry};
+
+/// How often the dispatcher looks whether files are still being moved.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The files that a session has open, by the client's names.
+#[derive(Clone, Default)]
+pub(crate) struct Files {
+    all: Arc<Mutex<HashMap<ObjectId, Stage>>>,
+    busy: Arc<AtomicUsize>,
+}
+
+/// How far the opening of a file is.
+enum Stage {
+    /// The supervisor has been asked, and perhaps the client to show that it can read the file.
+    Asked(Asked),
+    Open(Arc<OpenFile>),
+}
+
+/// What is known of a file that is being opened.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    /// The supervisor's number.
+    opened: u64,
+    identity: FileIdentity,
+    reads: bool,
+    writes: bool,
+}
+
+/// A file that is open.
+pub(crate) struct OpenFile {
+    pub(crate) file: File,
+    asked: Asked,
+}
+
+impl OpenFile {
+    /// Whether it may be read now: it is open for that and, unless this session writes to it, what
+    /// the client has shown that it can read. Else an `errno`.
+    pub(crate) fn check_read(&self) -> Result<(), Errno> {
+        if !self.asked.reads {
+            return Err(Errno::BADF);
+        }
+        if self.asked.writes {
+            return Ok(());
+        }
+        let now = rustix::fs::fstat(&self.file)?;
+        let identity = FileIdentity {
+            inode: now.st_ino,
+            bytes: now.st_size as u64,
+            modified: (now.st_mtime, now.st_mtime_nsec as u32),
+        };
+        if identity == self.asked.identity { Ok(()) } else { Err(Errno::STALE) }
+    }
+
+    /// Whether it may be written to.
+    pub(crate) fn check_write(&self) -> Result<(), Errno> {
+        if self.asked.writes { Ok(()) } else { Err(Errno::BADF) }
+    }
+}
+
+/// That a file is being read or written, as long as this lives.
+pub(crate) struct Busy(Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Files {
+    /// Takes the name for a file that is to be opened.
+    pub(crate) fn begin(&self, name: ObjectId) -> Result<(), CUresult> {
+        let mut all = self.all.lock();
+        Kind::File.room(all.len())?;
+        match all.entry(name) {
+            Entry::Vacant(free) if name != ObjectId::NONE => {
+                free.insert(Stage::Asked(Asked::default()));
+                Ok(())
+            }
+            _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        }
+    }
+
+    /// Has the supervisor open that file, and says what it says. Waits for the file system.
+    pub(crate) fn open(&self, registry: &Registry, m: FileOpen) -> FileOpening {
+        let FileOpen { file: name, reference, reads, writes } = m;
+        let identity = reference.identity;
+        let (opened, opening) = match registry.open_file(reference, reads, writes) {
+            Ok(Some(answer)) => (answer.opened, answer.opening),
+            Ok(None) => (0, FileOpening::NothingShared {}),
+            Err(error) => (0, FileOpening::Refused(silent(&error))),
+        };
+        match self.all.lock().entry(name) {
+            Entry::Occupied(mut entry) if matches!(opening, FileOpening::Opened(_)) => {
+                entry.insert(Stage::Asked(Asked { opened, identity, reads, writes }));
+            }
+            Entry::Occupied(entry) => drop(entry.remove()),
+            // The client has closed it meanwhile.
+            Entry::Vacant(_) => {}
+        }
+        opening
+    }
+
+    /// Shows the supervisor what the client answers; `Err` with the reason if that is not enough.
+    pub(crate) fn prove(
+        &self,
+        registry: &Registry,
+        name: ObjectId,
+        proof: [u8; 32],
+    ) -> Result<(), String> {
+        let asked = match self.all.lock().get(&name) {
+            Some(Stage::Asked(asked)) => *asked,
+            _ => return Err("no such file is being opened".to_owned()),
+        };
+        let shown = registry.prove_file(asked.opened, proof);
+        let shown = shown.unwrap_or_else(|error| Err(silent(&error)));
+        match (self.all.lock().entry(name), shown) {
+            (Entry::Occupied(mut entry), Ok(descriptor)) => {
+                let file = File::from(descriptor);
+                entry.insert(Stage::Open(Arc::new(OpenFile { file, asked })));
+                Ok(())
+            }
+            (Entry::Occupied(entry), Err(reason)) => {
+                entry.remove();
+                Err(reason)
+            }
+            (Entry::Vacant(_), _) => Err("the file is closed".to_owned()),
+        }
+    }
+
+    /// A file that is open.
+    pub(crate) fn get(&self, name: ObjectId) -> Result<Arc<OpenFile>, CUresult> {
+        match self.all.lock().get(&name) {
+            Some(Stage::Open(file)) => Ok(Arc::clone(file)),
+            _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        }
+    }
+
+    /// Closes a file, once nothing moves there any more.
+    pub(crate) fn close(&self, name: ObjectId) -> Result<(), CUresult> {
+        let closed = self.all.lock().remove(&name);
+        closed.map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// The session is busy until that is dropped: its driver is not to be suspended.
+    pub(crate) fn busy(&self) -> Busy {
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        Busy(Arc::clone(&self.busy))
+    }
+
+    pub(crate) fn next_poll(&self) -> NextPoll {
+        match self.busy.load(Ordering::Acquire) {
+            0 => NextPoll::Never,
+            _ => NextPoll::After(LOOK),
+        }
+    }
+}
+
+fn silent(error: &io::Error) -> String {
+    format!("the server does not say whether it opens the file: {error}")
+}
