@@ -520,7 +520,7 @@ pub trait Files: Sized {
     /// Has a server open the file that the client names, for what is said. The client may use it once it has [shown](Files::file_prove) that it can read it. Call.
     fn file_open(
         &'static self,
-        home: DeviceId,
+        ctx: ContextId,
         file: ObjectId,
         reference: &FileReference,
         reads: bool,
@@ -529,7 +529,7 @@ pub trait Files: Sized {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// Shows that the client can read a file that was opened. Gives the reason why the server does not believe it; else nothing. Call.
-    fn file_prove(&'static self, home: DeviceId, file: ObjectId, proof: &[u8]) -> Result<String> {
+    fn file_prove(&'static self, ctx: ContextId, file: ObjectId, proof: &[u8]) -> Result<String> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// Reads bytes of a file into device memory, beside all streams. Gives how many there were: fewer at the file's end or before an error, which is the second number. Call.
@@ -555,11 +555,11 @@ pub trait Files: Sized {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// Has what was written to a file stored for good. Call.
-    fn file_sync(&'static self, home: DeviceId, file: ObjectId) -> Result<u32> {
+    fn file_sync(&'static self, ctx: ContextId, file: ObjectId) -> Result<u32> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// Closes a file. Posted.
-    fn file_close(&'static self, home: DeviceId, file: ObjectId) -> Result<()> {
+    fn file_close(&'static self, ctx: ContextId, file: ObjectId) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 }

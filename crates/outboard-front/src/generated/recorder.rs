@@ -878,17 +878,17 @@ impl Devices for Recorder {
 impl Files for Recorder {
     fn file_open(
         &'static self,
-        home: DeviceId,
+        ctx: ContextId,
         file: ObjectId,
         reference: &FileReference,
         reads: bool,
         writes: bool,
     ) -> Result<FileOpening> {
-        self.outcome("file_open", format_args!("home: {home:?}, file: {file:?}, reference: {reference:?}, reads: {reads:?}, writes: {writes:?}"))
+        self.outcome("file_open", format_args!("ctx: {ctx:?}, file: {file:?}, reference: {reference:?}, reads: {reads:?}, writes: {writes:?}"))
     }
 
-    fn file_prove(&'static self, home: DeviceId, file: ObjectId, proof: &[u8]) -> Result<String> {
-        self.outcome("file_prove", format_args!("home: {home:?}, file: {file:?}, proof: {proof:?}"))
+    fn file_prove(&'static self, ctx: ContextId, file: ObjectId, proof: &[u8]) -> Result<String> {
+        self.outcome("file_prove", format_args!("ctx: {ctx:?}, file: {file:?}, proof: {proof:?}"))
     }
 
     fn file_read(
@@ -923,12 +923,12 @@ impl Files for Recorder {
         )
     }
 
-    fn file_sync(&'static self, home: DeviceId, file: ObjectId) -> Result<u32> {
-        self.outcome("file_sync", format_args!("home: {home:?}, file: {file:?}"))
+    fn file_sync(&'static self, ctx: ContextId, file: ObjectId) -> Result<u32> {
+        self.outcome("file_sync", format_args!("ctx: {ctx:?}, file: {file:?}"))
     }
 
-    fn file_close(&'static self, home: DeviceId, file: ObjectId) -> Result<()> {
-        self.outcome("file_close", format_args!("home: {home:?}, file: {file:?}"))
+    fn file_close(&'static self, ctx: ContextId, file: ObjectId) -> Result<()> {
+        self.outcome("file_close", format_args!("ctx: {ctx:?}, file: {file:?}"))
     }
 }
 

@@ -668,23 +668,21 @@ impl Devices for Remote {
 impl Files for Remote {
     fn file_open(
         &'static self,
-        home: DeviceId,
+        ctx: ContextId,
         file: ObjectId,
         reference: &FileReference,
         reads: bool,
         writes: bool,
     ) -> Result<FileOpening> {
         self.call_idle(
-            NO_CONTEXT,
+            ctx,
             &msg::FileOpen { file, reference: reference.clone(), reads, writes },
             |reply| reply.opening,
         )
     }
 
-    fn file_prove(&'static self, home: DeviceId, file: ObjectId, proof: &[u8]) -> Result<String> {
-        self.call_idle(NO_CONTEXT, &msg::FileProve { file, proof }, |reply| {
-            reply.failure.to_owned()
-        })
+    fn file_prove(&'static self, ctx: ContextId, file: ObjectId, proof: &[u8]) -> Result<String> {
+        self.call_idle(ctx, &msg::FileProve { file, proof }, |reply| reply.failure.to_owned())
     }
 
     fn file_read(
@@ -713,12 +711,12 @@ impl Files for Remote {
         })
     }
 
-    fn file_sync(&'static self, home: DeviceId, file: ObjectId) -> Result<u32> {
-        self.call_idle(NO_CONTEXT, &msg::FileSync { file }, |reply| reply.errno)
+    fn file_sync(&'static self, ctx: ContextId, file: ObjectId) -> Result<u32> {
+        self.call_idle(ctx, &msg::FileSync { file }, |reply| reply.errno)
     }
 
-    fn file_close(&'static self, home: DeviceId, file: ObjectId) -> Result<()> {
-        self.post_idle(NO_CONTEXT, &msg::FileClose { file })
+    fn file_close(&'static self, ctx: ContextId, file: ObjectId) -> Result<()> {
+        self.post_idle(ctx, &msg::FileClose { file })
     }
 }
 

@@ -741,20 +741,20 @@ impl<S: Member> Files for Several<S> {
     #[inline]
     fn file_open(
         &'static self,
-        home: DeviceId,
+        ctx: ContextId,
         file: ObjectId,
         reference: &FileReference,
         reads: bool,
         writes: bool,
     ) -> Result<FileOpening> {
-        let server = self.server(home.server())?;
-        server.file_open(home, file, reference, reads, writes)
+        let server = self.server(ctx.server())?;
+        server.file_open(ctx, file, reference, reads, writes)
     }
 
     #[inline]
-    fn file_prove(&'static self, home: DeviceId, file: ObjectId, proof: &[u8]) -> Result<String> {
-        let server = self.server(home.server())?;
-        server.file_prove(home, file, proof)
+    fn file_prove(&'static self, ctx: ContextId, file: ObjectId, proof: &[u8]) -> Result<String> {
+        let server = self.server(ctx.server())?;
+        server.file_prove(ctx, file, proof)
     }
 
     #[inline]
@@ -784,15 +784,15 @@ impl<S: Member> Files for Several<S> {
     }
 
     #[inline]
-    fn file_sync(&'static self, home: DeviceId, file: ObjectId) -> Result<u32> {
-        let server = self.server(home.server())?;
-        server.file_sync(home, file)
+    fn file_sync(&'static self, ctx: ContextId, file: ObjectId) -> Result<u32> {
+        let server = self.server(ctx.server())?;
+        server.file_sync(ctx, file)
     }
 
     #[inline]
-    fn file_close(&'static self, home: DeviceId, file: ObjectId) -> Result<()> {
-        let server = self.server(home.server())?;
-        server.file_close(home, file)
+    fn file_close(&'static self, ctx: ContextId, file: ObjectId) -> Result<()> {
+        let server = self.server(ctx.server())?;
+        server.file_close(ctx, file)
     }
 }
 
