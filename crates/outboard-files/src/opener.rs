@@ -204,3 +204,58 @@ fn check(opened: Opened, answer: Option<[u8; 32]>) -> Result<Checked, Refused> {
         Err(error) => Err(Refused::Unopened { share: share.source(), why: error.into() }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::proof::answer;
+    use crate::tests::Folder;
+
+    /// Nothing here hangs as a file server that is away, so the work of two openings does.
+    #[test]
+    fn a_share_that_hangs_takes_no_other_one_down() {
+        let folder = Folder::new("hang");
+        let file = File::open(folder.write("a", b"12345")).unwrap();
+        let identity = Identity::of(&file).unwrap();
+        let share = |source: &str| format!("{source}={}", folder.0.display()).parse().unwrap();
+        let opener = Opener::new(vec![share("nfs1:/a"), share("nfs2:/b")], LONG).unwrap();
+        let request =
+            |source| Request { owner: "alice", source, path: b"a", identity, access: Access::Read };
+        let early = opener.open(&request("nfs1:/a")).unwrap();
+        let name = Name::new("nfs1:/a", b"a").unwrap();
+        let hanging = Arc::clone(opener.shares.find(&name).unwrap().0);
+        let silent = Refused::Silent { share: "nfs1:/a".into() };
+        let mut away = Vec::new();
+        for _ in 0..2 {
+            let (back, wait) = mpsc::channel::<()>();
+            away.push(back);
+            let file = file.try_clone().unwrap();
+            let hang = move || {
+                let _ = wait.recv();
+                Ok(file)
+            };
+            let outcome = hanging.turns.run(Duration::from_millis(50), hang);
+            assert_eq!(outcome.map(|_| ()), Err(silent.clone()));
+        }
+        let shown = |opened: &Opened| answer(&file, opened.challenge().unwrap()).unwrap();
+        for _ in 0..100 {
+            assert_eq!(opener.open(&request("nfs1:/a")).map(|_| ()), Err(silent.clone()));
+            let opened = opener.open(&request("nfs2:/b")).unwrap();
+            let answer = shown(&opened);
+            assert!(opener.check(opened, Some(answer)).is_ok());
+        }
+        let answer = shown(&early);
+        assert_eq!(opener.check(early, Some(answer)).map(|_| ()), Err(silent));
+        // What comes too late is dropped, and the share is as before.
+        drop(away);
+        while opener.open(&request("nfs1:/a")).is_err() {
+            thread::yield_now();
+        }
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+}

@@ -37,6 +37,8 @@ pub(crate) fn open(
         Err(Errno::NOENT) => return Err(Unopened::NoProc),
         opened => opened?,
     };
+    // What helps in opening would make `io_uring` give up where it should wait.
+    rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     // Only now does a network file system have it as its server does.
     let identity = Identity::of(&file)?;
     Ok((file, identity))

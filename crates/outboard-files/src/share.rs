@@ -40,7 +40,8 @@ pub struct Terms {
     #[serde(default)]
     pub owners: Option<BTreeSet<String>>,
     /// The users of this machine whose permission counts for an owner; `*` for each other owner.
-    /// For one without a user, the server opens files for reading, as its own user.
+    /// For one without a user, the server opens files for reading, as its own user. If one is the
+    /// server's own user, the server's groups count, not those named here.
     #[serde(default)]
     pub users: BTreeMap<String, User>,
 }

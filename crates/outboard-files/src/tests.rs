@@ -71,6 +71,15 @@ impl Drop for Folder {
     }
 }
 
+/// Ends the thread beside a test, even if the test fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 const SOURCE: &str = "nfs1:/export";
 const NOTHING: Identity = Identity { inode: 0, bytes: 0, modified: (0, 0) };
 
@@ -269,13 +278,14 @@ fn a_rename_at_the_right_moment_leads_nowhere() {
     let (link, path) = (folder.path("link"), folder.path("folder"));
     let (mut opened, mut refused) = (0, 0);
     std::thread::scope(|scope| {
+        let _end = End(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let flags = rustix::fs::RenameFlags::EXCHANGE;
                 rustix::fs::renameat_with(CWD, &link, CWD, &path, flags).unwrap();
             }
         });
-        for _ in 0..1000 {
+        for _ in 0..2000 {
             // Whoever knows both files: none is the one outside.
             match opener.open(&request("folder/a", secret, Access::Read)) {
                 Err(Refused::Differs { .. } | Refused::Unopened { why: Unopened::Link, .. }) => {}
@@ -287,7 +297,34 @@ fn a_rename_at_the_right_moment_leads_nowhere() {
                 Err(other) => panic!("{other}"),
             }
         }
-        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(opened > 0 && refused > 0, "both were met: {opened}, {refused}");
+}
+
+/// While somebody exchanges a file and a FIFO, on which whoever opens it would wait.
+#[test]
+fn a_file_that_becomes_another_at_the_right_moment_does_no_harm() {
+    let folder = Folder::new("exchange");
+    let (file, fifo) = (folder.write("a", b"a"), folder.path("fifo"));
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    let (true_one, opener) = (identity(&file), folder.opener());
+    let stop = AtomicBool::new(false);
+    let (mut opened, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        let _end = End(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(CWD, &fifo, CWD, &file, flags).unwrap();
+            }
+        });
+        for _ in 0..2000 {
+            match opener.open(&request("a", true_one, Access::Read)) {
+                Ok(_) => opened += 1,
+                Err(Refused::Unopened { why: Unopened::Kind("a FIFO"), .. }) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
     });
     assert!(opened > 0 && refused > 0, "both were met: {opened}, {refused}");
 }
@@ -400,6 +437,41 @@ fn the_kernel_judges_the_owners_user() {
     assert!(folder.opener_as("1001:100").open(&request).is_err());
     assert!(folder.opener_as("0:0").open(&request).is_ok(), "as the server's own user");
     assert!(geteuid().is_root());
+}
+
+/// As a service of systemd: no root, but capabilities, which the kernel does not take from such a
+/// one when it becomes another user.
+#[test]
+fn what_a_service_may_does_not_count() {
+    use rustix::thread::{
+        CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities, set_thread_res_uid,
+    };
+    if !geteuid().is_root() {
+        skip!("only root may be a service");
+    }
+    let folder = Folder::new("service");
+    let path = folder.write("a", b"of user 1000");
+    let identity = identity(&path);
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    chown(&path, Some(1000), Some(100)).unwrap();
+    let plain = folder.opener();
+    let [as_owner, as_other] = ["1000:1000", "1001:100"].map(|user| folder.opener_as(user));
+    let service = move || {
+        let few = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::DAC_OVERRIDE;
+        let user = rustix::process::Uid::from_raw(4242);
+        set_keep_capabilities(true).unwrap();
+        set_thread_res_uid(user, user, user).unwrap();
+        let empty = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: few, permitted: few, inheritable: empty };
+        set_capabilities(None, sets).unwrap();
+        let request = request("a", identity, Access::Read);
+        assert!(plain.open(&request).is_ok(), "it may read all files");
+        assert!(as_owner.open(&request).is_ok());
+        assert!(plain.open(&request).is_ok(), "of this thread nothing has changed");
+        as_other.open(&request).unwrap_err()
+    };
+    let refused = std::thread::spawn(service).join().unwrap();
+    assert_eq!(refused, Refused::Unopened { share: share(), why: Unopened::Denied });
 }
 
 #[test]
@@ -519,6 +591,7 @@ fn a_file_that_changes_meanwhile_is_refused() {
     // One that grows all the time.
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _end = End(&stop);
         scope.spawn(|| {
             let mut writer = File::options().append(true).open(&path).unwrap();
             while !stop.load(Ordering::Relaxed) {
@@ -541,7 +614,6 @@ fn a_file_that_changes_meanwhile_is_refused() {
                 Err(other) => panic!("{other}"),
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -572,7 +644,7 @@ fn no_descriptor_stays() {
 }
 
 #[test]
-fn descriptors_are_closed_in_programs_that_are_started() {
+fn what_is_given_out_is_plain() {
     let folder = Folder::new("flags");
     let path = folder.write("a", b"a");
     let opener = folder.opener();
@@ -583,4 +655,5 @@ fn descriptors_are_closed_in_programs_that_are_started() {
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     let flags = rustix::fs::fcntl_getfl(&checked.file).unwrap();
     assert_eq!(flags & OFlags::ACCMODE, OFlags::RDONLY);
+    assert!(!flags.contains(OFlags::NONBLOCK), "`io_uring` is to wait for its bytes");
 }

@@ -17,6 +17,8 @@ use crate::refused::Refused;
 const AT_ONCE: usize = 2;
 /// How much more may wait.
 const MOST_WAITING: usize = 64;
+/// The longest limit that is kept.
+const LONGEST: Duration = Duration::from_secs(86400);
 /// Opening and hashing need little, in bytes.
 const STACK: usize = 256 << 10;
 
@@ -62,6 +64,7 @@ impl Turns {
         limit: Duration,
         work: impl FnOnce() -> Result<T, Refused> + Send + 'static,
     ) -> Result<T, Refused> {
+        let limit = limit.min(LONGEST);
         let turn = self.begin(limit)?;
         let number = turn.number;
         let (send, receive) = mpsc::sync_channel(1);
@@ -163,6 +166,7 @@ mod tests {
     fn work_has_an_outcome() {
         let turns = Turns::new("nfs1:/export");
         assert_eq!(turns.run(LONG, || Ok(5)), Ok(5));
+        assert_eq!(turns.run(Duration::MAX, || Ok(5)), Ok(5));
         let refused = Refused::System("no".into());
         assert_eq!(turns.run(LONG, || Err::<(), _>(Refused::System("no".into()))), Err(refused));
         let failed = turns.run::<()>(LONG, || panic!("a test"));
