@@ -70,8 +70,9 @@ def _choose(flags: List[str], settings: Dict[str, str], kind: str) -> Connection
             os.environ[name] = value
     # Numba tries a name that a wheel does not have, and that another driver may have.
     os.environ.setdefault("NUMBA_CUDA_DRIVER", str(library))
-    collectives = [] if os.environ.get("OUTBOARD_NCCL") == "off" else ["libnccl.so.2"]
-    for name in ["libcuda.so.1", "libnvidia-ml.so.1", *collectives]:
+    stand_ins = {"OUTBOARD_NCCL": "libnccl.so.2", "OUTBOARD_CUFILE": "libcufile.so.0"}
+    wanted_ones = [name for variable, name in stand_ins.items() if os.environ.get(variable) != "off"]
+    for name in ["libcuda.so.1", "libnvidia-ml.so.1", *wanted_ones]:
         path = library.with_name(name)
         if path.exists():
             _load(path)

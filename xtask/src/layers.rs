@@ -47,7 +47,7 @@ const LAYERS: &[&[&str]] = &[
     &["capture"],
     &["pool", "stream"],
     &["collectives", "copy_queue", "launch", "spread"],
-    &["ending"],
+    &["ending", "files"],
     &["calls"],
     &["tables"],
 ];

@@ -6,6 +6,7 @@
 //! lib/outboard/client/libcuda.so.1      what programs load: the client library
 //! lib/outboard/client/libnvidia-ml.so.1 and NVML for the same devices
 //! lib/outboard/client/libnccl.so.2      NCCL, which runs on the servers
+//! lib/outboard/client/libcufile.so.0    cuFile, by which files get to the servers
 //! lib/outboard/liboutboard-mpi.so       what `outboard run --mpi` preloads
 //! lib/outboard/python                   modules that Python packages look for
 //! lib/outboard/cpu/libcuda.so.1         the software device as a driver of its own, for --local-cpu
@@ -29,19 +30,21 @@ pub(crate) struct Args {
 }
 
 /// What is made of machine code.
-pub(crate) const PROGRAMS: [&str; 6] = [
+pub(crate) const PROGRAMS: [&str; 7] = [
     "bin/outboard",
     "lib/outboard/client/libcuda.so.1",
     "lib/outboard/client/libnvidia-ml.so.1",
     "lib/outboard/client/libnccl.so.2",
+    "lib/outboard/client/libcufile.so.0",
     "lib/outboard/liboutboard-cpu.so",
     "lib/outboard/liboutboard-mpi.so",
 ];
 
 /// The packages of these.
-pub(crate) const PACKAGES: [&str; 6] = [
+pub(crate) const PACKAGES: [&str; 7] = [
     "outboard-cli",
     "outboard-libcuda",
+    "outboard-libcufile",
     "outboard-libnccl",
     "outboard-libnvml",
     "outboard-mpi",
@@ -125,6 +128,7 @@ impl Dist {
         place(&built.join("libcuda.so"), &lib.join("client/libcuda.so.1"))?;
         place(&built.join("libnvidia_ml.so"), &lib.join("client/libnvidia-ml.so.1"))?;
         place(&built.join("libnccl.so"), &lib.join("client/libnccl.so.2"))?;
+        place(&built.join("libcufile.so"), &lib.join("client/libcufile.so.0"))?;
         place(&built.join("liboutboard_cpu.so"), &lib.join("liboutboard-cpu.so"))?;
         place(&built.join("liboutboard_mpi.so"), &lib.join("liboutboard-mpi.so"))?;
         for package in PYTHON {
@@ -133,6 +137,7 @@ impl Dist {
         link("libcuda.so.1", &lib.join("client/libcuda.so"))?;
         link("libnvidia-ml.so.1", &lib.join("client/libnvidia-ml.so"))?;
         link("libnccl.so.2", &lib.join("client/libnccl.so"))?;
+        link("libcufile.so.0", &lib.join("client/libcufile.so"))?;
         fs::create_dir_all(lib.join("cpu")).context("cannot create a folder of an installation")?;
         link("../liboutboard-cpu.so", &lib.join("cpu/libcuda.so.1"))?;
         link("libcuda.so.1", &lib.join("cpu/libcuda.so"))?;

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::probe::{self, Offer};
-use crate::{credentials, install, output, started};
+use crate::{credentials, environment, install, output, started};
 
 /// The oldest version of the specification that has all that is used: names of devices that begin
 /// with a digit.
@@ -223,8 +223,10 @@ fn environment(args: &GenerateArgs) -> Vec<String> {
     };
     let mut variables =
         vec![format!("LD_LIBRARY_PATH={libraries}"), format!("TRITON_LIBCUDA_PATH={client}")];
-    if std::env::var_os("OUTBOARD_NCCL").is_none_or(|wanted| wanted != "off") {
-        variables.push(format!("LD_PRELOAD={client}/libnccl.so.2"));
+    let stand_ins = environment::stand_ins(|name| std::env::var_os(name));
+    let stand_ins: Vec<String> = stand_ins.map(|file| format!("{client}/{file}")).collect();
+    if !stand_ins.is_empty() {
+        variables.push(format!("LD_PRELOAD={}", stand_ins.join(":")));
     }
     if !args.without_python && install::python_dir().is_some() {
         variables.push(format!("PYTHONPATH={PREFIX}/lib/outboard/python"));

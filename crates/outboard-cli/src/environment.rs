@@ -14,13 +14,13 @@ const LIBRARIES: &str = "LD_LIBRARY_PATH";
 const PRELOADED: &str = "LD_PRELOAD";
 /// Where Triton looks for the driver library, instead of in the loader's cache of the system.
 const TRITON: &str = "TRITON_LIBCUDA_PATH";
-/// What the loader takes before it searches. Packages that bring their own NCCL name its folder in
-/// their libraries, which comes before [`LIBRARIES`].
+/// What the loader takes before it searches. Packages that bring their own NCCL or cuFile name its
+/// folder in their libraries, which comes before [`LIBRARIES`].
 const FIRST: &str = "LD_PRELOAD";
-/// Whether programs get [`COLLECTIVES`].
-const COLLECTIVES_WANTED: &str = "OUTBOARD_NCCL";
-/// NCCL, which runs on the servers.
-const COLLECTIVES: &str = "libnccl.so.2";
+/// Libraries that stand in for those of packages, and the variables that say whether programs get
+/// them: NCCL, which runs on the servers, and cuFile, whose files are the program's.
+const STAND_INS: [(&str, &str); 2] =
+    [("libnccl.so.2", "OUTBOARD_NCCL"), ("libcufile.so.0", "OUTBOARD_CUFILE")];
 /// Where Python looks for modules.
 const MODULES: &str = "PYTHONPATH";
 
@@ -36,9 +36,11 @@ pub(crate) fn variables(
     if let Some(modules) = modules {
         variables.insert(MODULES, in_front(modules.as_os_str(), given(MODULES)));
     }
-    let collectives = libraries.join(COLLECTIVES);
-    if collectives.is_file() && given(COLLECTIVES_WANTED).is_none_or(|wanted| wanted != "off") {
-        variables.insert(FIRST, in_front(collectives.as_os_str(), given(FIRST)));
+    let stand_ins = stand_ins(&given).map(|file| libraries.join(file));
+    let stand_ins: Vec<PathBuf> = stand_ins.filter(|file| file.is_file()).collect();
+    if !stand_ins.is_empty() {
+        let stand_ins: Vec<&OsStr> = stand_ins.iter().map(|file| file.as_os_str()).collect();
+        variables.insert(FIRST, in_front(&stand_ins.join(OsStr::new(":")), given(FIRST)));
     }
     // Values that an earlier `outboard run` or `outboard env` has set are ours: the folder of the
     // client, or of the software device beside it.
@@ -49,6 +51,14 @@ pub(crate) fn variables(
         variables.insert(TRITON, libraries.as_os_str().to_owned());
     }
     variables
+}
+
+/// The libraries of [`STAND_INS`] that the user wants.
+pub(crate) fn stand_ins(
+    given: impl Fn(&str) -> Option<OsString>,
+) -> impl Iterator<Item = &'static str> {
+    let wanted = move |variable| given(variable).is_none_or(|wanted| wanted != "off");
+    STAND_INS.into_iter().filter(move |(_, variable)| wanted(variable)).map(|(file, _)| file)
 }
 
 /// The variable by which the loader loads a library before all others, and its value.
@@ -102,7 +112,10 @@ pub(crate) fn forget_own_libraries() {
             .filter(|folder| crate::library::is_kept(folder)),
     );
     keep(LIBRARIES, |folder| !own.iter().any(|own| own == folder));
-    keep(FIRST, |file| !own.iter().any(|own| own.join(COLLECTIVES) == file));
+    let is_ours = |file: &Path| {
+        own.iter().any(|own| STAND_INS.iter().any(|(stand_in, _)| own.join(stand_in) == file))
+    };
+    keep(FIRST, |file| !is_ours(file));
 }
 
 /// Keeps some of the entries of a variable.
@@ -215,24 +228,31 @@ mod tests {
     }
 
     #[test]
-    fn collectives_come_before_those_that_packages_bring() {
+    fn stand_ins_come_before_what_packages_bring() {
         let folder = std::env::temp_dir().join(format!("outboard-first-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let library = folder.join(COLLECTIVES);
-        std::fs::write(&library, "").unwrap();
+        let [nccl, cufile] = STAND_INS.map(|(file, _)| folder.join(file));
         let with = |given: &[(&str, &str)]| {
             let find = |name: &str| {
                 given.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
             };
             variables(find, &folder, None).remove(FIRST)
         };
-        let ours = library.to_str().unwrap();
+        std::fs::write(&nccl, "").unwrap();
+        let ours = nccl.to_str().unwrap();
         assert_eq!(with(&[]).unwrap(), ours);
         let both = format!("{ours}:/a.so");
         assert_eq!(with(&[(FIRST, "/a.so")]).unwrap(), both.as_str());
         assert_eq!(with(&[(FIRST, &both)]).unwrap(), both.as_str());
-        assert_eq!(with(&[(COLLECTIVES_WANTED, "on")]).unwrap(), ours);
-        assert!(with(&[(COLLECTIVES_WANTED, "off")]).is_none());
+        assert_eq!(with(&[("OUTBOARD_NCCL", "on")]).unwrap(), ours);
+        assert!(with(&[("OUTBOARD_NCCL", "off")]).is_none());
+        std::fs::write(&cufile, "").unwrap();
+        let all = format!("{ours}:{}", cufile.display());
+        assert_eq!(with(&[]).unwrap(), all.as_str());
+        let others = format!("{all}:/a.so");
+        assert_eq!(with(&[(FIRST, &others)]).unwrap(), others.as_str());
+        assert_eq!(with(&[("OUTBOARD_CUFILE", "off")]).unwrap(), ours);
+        assert_eq!(with(&[("OUTBOARD_NCCL", "off")]).unwrap(), cufile.as_os_str());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

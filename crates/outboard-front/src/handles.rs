@@ -39,6 +39,7 @@ pub(crate) enum Kind {
     SurfaceReference = 16,
     Pool = 21,
     Communicator = 42,
+    File = 43,
 }
 
 const INDEX_BITS: u32 = 24;

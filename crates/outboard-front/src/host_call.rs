@@ -114,8 +114,22 @@ extern "C" fn exiting() {
 /// `CUDA_ERROR_NOT_PERMITTED` within a function that a stream calls: it must not use CUDA.
 #[inline]
 pub(crate) fn outside() -> Result<()> {
-    if USED.load(Ordering::Relaxed) && INSIDE.try_with(Cell::get).unwrap_or(false) {
-        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+    if is_inside() { Err(CUresult::CUDA_ERROR_NOT_PERMITTED) } else { Ok(()) }
+}
+
+/// Whether this thread is in a function that a stream calls.
+#[inline]
+pub(crate) fn is_inside() -> bool {
+    USED.load(Ordering::Relaxed) && INSIDE.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Does something that uses CUDA, even in a function that a stream calls: what it does must not
+/// wait for that stream.
+pub(crate) fn apart<T>(what: impl FnOnce() -> T) -> T {
+    let before = INSIDE.try_with(|inside| inside.replace(false));
+    let result = what();
+    if let Ok(before) = before {
+        let _ = INSIDE.try_with(|inside| inside.set(before));
     }
-    Ok(())
+    result
 }

@@ -36,6 +36,7 @@ pub mod entry;
 mod errors;
 mod event;
 pub mod fault;
+mod files;
 mod function;
 mod graph;
 mod green;

@@ -53,6 +53,7 @@ pub struct Front {
     pub(crate) notifications: device::Notifications,
     pub(crate) core_dumps: coredump::CoreDumps,
     pub(crate) communicators: parts::collectives::Communicators,
+    pub(crate) files: parts::files::Files,
 }
 
 /// Functions of a library that C calls without telling for which process.
@@ -97,7 +98,7 @@ pub(crate) fn front() -> &'static Front {
 #[cfg(test)]
 impl Front {
     /// How many there are of what a program makes and ends, by the parts that have them.
-    pub(crate) fn counts(&self) -> [(&'static str, usize); 18] {
+    pub(crate) fn counts(&self) -> [(&'static str, usize); 19] {
         [
             ("contexts", self.contexts.count()),
             ("greens", self.greens.count()),
@@ -117,6 +118,7 @@ impl Front {
             ("libraries", self.libraries.count()),
             ("links", self.links.count()),
             ("communicators", self.communicators.count()),
+            ("files", self.files.count()),
         ]
     }
 }
@@ -154,6 +156,7 @@ impl Front {
             notifications: device::Notifications::new(),
             core_dumps: coredump::CoreDumps::new(),
             communicators: parts::collectives::Communicators::new(),
+            files: parts::files::Files::new(),
         }
     }
 }

@@ -5,6 +5,8 @@
 //! returns `CUDA_ERROR_NOT_SUPPORTED`; an unknown table is an error, which every known caller
 //! handles.
 
+mod files;
+
 use core::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -193,6 +195,7 @@ fn tables<L: Library>() -> &'static Tables {
             (PARTS, sized::<{ start(&PARTS) }>(2, &[(1, change_part::<L> as *const ())])),
             (COLLECTIVES, collectives::<L>()),
             (MESSAGES, messages::<L>()),
+            (files::ID, files::table::<L>()),
             (CUPTI[0].0, sized::<{ start(&CUPTI[0].0) }>(CUPTI[0].1, &[])),
             (CUPTI[1].0, sized::<{ start(&CUPTI[1].0) }>(CUPTI[1].1, &[])),
             (CUPTI[2].0, sized::<{ start(&CUPTI[2].0) }>(CUPTI[2].1, &[])),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// Signals that a thread's own instructions raise; to block them would turn an error into a silent
 /// end.
@@ -13,16 +14,29 @@ const OWN_DOING: [libc::c_int; 6] =
 /// # Errors
 /// The system's error if it starts no thread.
 pub fn start(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    without_signals(|| Builder::new().name(name).spawn(body)).map(drop)
+}
+
+/// As [`start`], but within a scope, which joins it.
+pub(crate) fn start_in<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, T>> {
+    without_signals(|| Builder::new().name(name.to_owned()).spawn_scoped(scope, body))
+}
+
+/// Does something with all signals blocked: a thread that it starts inherits the mask.
+fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let before = block_signals();
-    // The new thread inherits the mask.
-    let result = std::thread::Builder::new().name(name).spawn(body);
+    let result = start();
     if let Some(before) = before {
         // SAFETY: `before` is the mask that the system handed out below; no old mask is asked for.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut())
         };
     }
-    result.map(drop)
+    result
 }
 
 /// Blocks signals in this thread; the mask as it was, if it was changed.

@@ -27,7 +27,6 @@ const BEGINNING: usize = 4;
 const REFUSE: usize = 2;
 const OFFERS: usize = 3;
 
-type GetExportTable = unsafe extern "C" fn(*mut *const usize, *const [u8; 16]) -> u32;
 type Offers = unsafe extern "C" fn() -> u32;
 type Refuse = unsafe extern "C" fn(*const c_char, *const c_char) -> u32;
 
@@ -43,22 +42,7 @@ fn table() -> Option<&'static [usize]> {
 }
 
 fn find() -> Option<&'static [usize]> {
-    // SAFETY: strings; the driver library is the one that the process has, or would have. It is
-    // never closed.
-    let get = unsafe {
-        let driver = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY);
-        (!driver.is_null()).then(|| libc::dlsym(driver, c"cuGetExportTable".as_ptr()))
-    };
-    let get = get.filter(|get| !get.is_null())?;
-    let mut table = core::ptr::null();
-    // SAFETY: the driver's function of that name, with a place and an id.
-    let status =
-        unsafe { core::mem::transmute::<*mut c_void, GetExportTable>(get)(&raw mut table, NAME) };
-    if status != 0 || table.is_null() {
-        return None;
-    }
-    // SAFETY: tables begin with their size in bytes, and are never freed.
-    let table = unsafe { std::slice::from_raw_parts(table, *table / size_of::<usize>()) };
+    let table = outboard_table::find(NAME)?;
     (table.len() == BEGINNING + FUNCTIONS && table.get(1) == Some(&MARK)).then_some(table)
 }
 

@@ -1,6 +1,6 @@
 //! What Outboard's driver library has its worker do with messages, by a private table.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
 use outboard_abi::CUresult;
@@ -10,7 +10,6 @@ const NAME: &[u8; 16] = b"outboard-mpi--01";
 /// Words of the table, of which the first is its size in bytes.
 const WORDS: usize = 7;
 
-type GetExportTable = unsafe extern "C" fn(*mut *const usize, *const [u8; 16]) -> CUresult;
 type Whereabouts = unsafe extern "C" fn(*mut u8, usize) -> usize;
 type Ticket = unsafe extern "C" fn(u32, *mut [u8; 16]) -> CUresult;
 type Link =
@@ -36,22 +35,7 @@ pub(crate) fn worker() -> Option<&'static Worker> {
 }
 
 fn find() -> Option<Worker> {
-    // SAFETY: strings; the driver library is the one that the process has, or would have. It is
-    // never closed.
-    let get = unsafe {
-        let driver = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY);
-        (!driver.is_null()).then(|| libc::dlsym(driver, c"cuGetExportTable".as_ptr()))
-    };
-    let get = get.filter(|get| !get.is_null())?;
-    let mut table = std::ptr::null();
-    // SAFETY: the driver's function of that name, with a place and an id.
-    let status =
-        unsafe { std::mem::transmute::<*mut c_void, GetExportTable>(get)(&raw mut table, NAME) };
-    if status != CUresult::CUDA_SUCCESS || table.is_null() {
-        return None;
-    }
-    // SAFETY: a table of this name begins with its size in bytes, and is never freed.
-    let table = unsafe { std::slice::from_raw_parts(table, *table / size_of::<usize>()) };
+    let table = outboard_table::find(NAME)?;
     if table.len() != WORDS {
         return None;
     }

@@ -59,7 +59,7 @@ func (s *Specifications) Put(
 	client := prefix + "/lib/outboard/client"
 	variables = append(variables,
 		"LD_LIBRARY_PATH="+strings.TrimSuffix(client+":"+s.libraries, ":"),
-		"LD_PRELOAD="+client+"/libnccl.so.2",
+		"LD_PRELOAD="+client+"/libnccl.so.2:"+client+"/libcufile.so.0",
 		"TRITON_LIBCUDA_PATH="+client)
 	mounts := []*specs.Mount{
 		mount(filepath.Join(s.install, "lib/outboard/client"), client),

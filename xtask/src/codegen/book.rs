@@ -29,7 +29,15 @@ const PARTS: &[(&str, &[&str])] = &[
     ("Figures", &["performance", "latency", "compatibility", "on-a-gpu"]),
     (
         "Reference",
-        &["glossary", "coverage", "coverage-nvml", "coverage-nccl", "protocol", "decisions"],
+        &[
+            "glossary",
+            "coverage",
+            "coverage-nvml",
+            "coverage-nccl",
+            "coverage-cufile",
+            "protocol",
+            "decisions",
+        ],
     ),
 ];
 /// The page before all parts.

@@ -10,11 +10,13 @@ mod book;
 mod chains;
 mod control;
 mod coverage;
+mod cufile;
 mod forms;
 mod front;
 mod model;
 mod nccl;
 mod nvml;
+mod stand_in;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -41,6 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let control = control::Control::read(&root)?;
     let backends = backend::Backends::read(&root, &messages)?;
     let (nccl, nvml) = (nccl::Nccl::read(&root)?, nvml::Nvml::read(&root)?);
+    let cufile = cufile::Cufile::read(&root)?;
     let outputs = [
         ("crates/outboard-front/src/generated/symbols.rs", rustfmt(&front::symbol_names(&api))?),
         ("crates/outboard-front/src/generated/exports.rs", rustfmt(&front::exports(&api))?),
@@ -57,6 +60,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("crates/outboard-front/src/generated/collectives.rs", rustfmt(&nccl.table())?),
         ("crates/outboard-libnccl/src/exports.rs", rustfmt(&nccl.exports())?),
         ("docs/coverage-nccl.md", nccl.page()),
+        ("crates/outboard-libcufile/src/exports.rs", rustfmt(&cufile.exports()?)?),
+        ("docs/coverage-cufile.md", cufile.page()),
         ("api/wire.lock", messages.lock()),
         ("api/wire-forms.lock", messages.forms()),
         ("api/control.lock", control.lock()),

@@ -15,7 +15,7 @@ use crate::stage::{self, Dist, Profile};
 use crate::util::{self, root, step};
 
 /// Whose crates, in the names of cargo's files: those of the project, and its libraries.
-const OWN: [&str; 5] = ["outboard", "xtask", "cuda", "nccl", "nvidia_ml"];
+const OWN: [&str; 6] = ["outboard", "xtask", "cuda", "cufile", "nccl", "nvidia_ml"];
 
 /// The full name of a commit, if this clone has it.
 pub(super) fn resolve(commit: &str) -> Result<String> {

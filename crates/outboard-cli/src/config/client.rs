@@ -185,6 +185,13 @@ pub(crate) const KEYS: &[Key] = &[
         check: |text| one_of(text, &["on", "off"]),
     },
     Key {
+        name: "cufile",
+        variable: "OUTBOARD_CUFILE",
+        meaning: "Whether programs get Outboard's libcufile.so.0, which moves files to the servers' devices, in place of their own: `on` or `off`; the default is on.",
+        is_of_a_server: false,
+        check: |text| one_of(text, &["on", "off"]),
+    },
+    Key {
         name: "nccl-init-timeout",
         variable: "OUTBOARD_NCCL_INIT_TIMEOUT",
         meaning: "For how many seconds a rank waits for the others of a new communicator; 0 waits without end; the default is 600.",

@@ -12,6 +12,7 @@ pub mod copy;
 pub mod coredump;
 pub mod device;
 pub mod event;
+pub(crate) mod files;
 pub mod function;
 pub mod graph;
 pub mod green;

@@ -6,6 +6,7 @@ pub(crate) mod capture;
 pub(crate) mod collectives;
 pub(crate) mod context;
 pub(crate) mod event;
+pub(crate) mod files;
 pub(crate) mod function;
 pub(crate) mod graph;
 pub(crate) mod green;

@@ -1,0 +1,62 @@
+//! Threads that make the transfers of batches. They begin with the first batch and never end.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use parking_lot::Mutex;
+
+use super::Batch;
+
+/// How many there are.
+const THREADS: usize = 4;
+
+/// The way to the threads, and the process that has them.
+static THREADS_OF: Mutex<Option<(u32, Sender<Arc<Batch>>)>> = Mutex::new(None);
+
+/// Has a thread make the next transfer of a batch, unless there is none.
+pub(super) fn run(batch: Arc<Batch>) -> bool {
+    let mut threads = THREADS_OF.lock();
+    let own = std::process::id();
+    // A child that was forked has none of its parent's threads.
+    if threads.as_ref().is_none_or(|(of, _)| *of != own) {
+        let Some(way) = start() else { return false };
+        *threads = Some((own, way));
+    }
+    threads.as_ref().is_some_and(|(_, way)| way.send(batch).is_ok())
+}
+
+fn start() -> Option<Sender<Arc<Batch>>> {
+    let (way, batches) = channel();
+    let batches = Arc::new(Mutex::new(batches));
+    let started = (0..THREADS).filter(|_| {
+        let batches = Arc::clone(&batches);
+        let builder = std::thread::Builder::new().name("outboard-batch".to_owned());
+        builder.spawn(move || serve(&batches)).is_ok()
+    });
+    (started.count() > 0).then_some(way)
+}
+
+fn serve(batches: &Mutex<Receiver<Arc<Batch>>>) {
+    take_no_signals();
+    loop {
+        let next = batches.lock().recv();
+        match next {
+            Ok(batch) => batch.make_next(),
+            Err(_) => return,
+        }
+    }
+}
+
+/// The program's signals are for its own threads.
+fn take_no_signals() {
+    let mut all = MaybeUninit::uninit();
+    // SAFETY: sigfillset initialises the set; no old mask is asked for.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
+            libc::sigdelset(all.as_mut_ptr(), own);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+    }
+}
