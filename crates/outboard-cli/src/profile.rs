@@ -42,9 +42,42 @@ pub(crate) struct Process {
     /// Why two of them could not be linked.
     #[serde(default)]
     not_linked: Option<String>,
+    #[serde(default)]
+    files: FileBytes,
     /// Seconds from its first call to its end.
     lived: f64,
     functions: BTreeMap<String, Function>,
+}
+
+/// Bytes of files that a process had moved to and from memory of devices.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct FileBytes {
+    read_by_servers: u64,
+    read_here: u64,
+    written_by_servers: u64,
+    written_here: u64,
+    reasons: BTreeMap<String, u64>,
+}
+
+impl FileBytes {
+    /// For people; nothing if there are none.
+    fn said(&self) -> String {
+        let by_servers = self.read_by_servers + self.written_by_servers;
+        let here = self.read_here + self.written_here;
+        if by_servers + here == 0 {
+            return String::new();
+        }
+        let mut all = format!(
+            "; files: {} read and written by the server, {} through this process",
+            bytes(by_servers),
+            bytes(here)
+        );
+        for (reason, count) in &self.reasons {
+            all += &format!(" ({count} of them: {reason})");
+        }
+        all
+    }
 }
 
 /// A server, and how a process used it.
@@ -78,9 +111,10 @@ impl Connection {
 }
 
 impl Process {
-    /// Which devices it used, for people.
+    /// Which devices it used, for people, and what of files has gone there.
     fn devices(&self) -> String {
-        match (self.servers.as_slice(), self.connection.server.as_str()) {
+        let files = self.files.said();
+        let devices = match (self.servers.as_slice(), self.connection.server.as_str()) {
             ([], "") => "the software device in the process".to_owned(),
             ([], _) => self.connection.device(),
             (several, _) => {
@@ -101,7 +135,8 @@ impl Process {
                 }
                 all
             }
-        }
+        };
+        devices + &files
     }
 }
 
@@ -362,6 +397,7 @@ mod tests {
             bytes_linked: 0,
             bytes_shared: 0,
             not_linked: None,
+            files: FileBytes::default(),
             lived: 2.0,
             functions,
         }
@@ -390,6 +426,17 @@ mod tests {
             said.contains("to other ranks' servers") && said.contains("gpu2 refuses"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn files_are_named_by_who_reads_them() {
+        let mut one = process(&[]);
+        (one.files.read_by_servers, one.files.written_here) = (5_000_000, 7);
+        one.files.reasons.insert("it is elsewhere".to_owned(), 2);
+        let said = one.devices();
+        let end = "; files: 5.00 MB read and written by the server, 7 B through this process \
+                   (2 of them: it is elsewhere)";
+        assert!(said.ends_with(end), "{said}");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
     Backend, CheckpointStep, Collectives, ContextId, CopyMode, Crossing, DeviceId, DevicePtr,
-    Faults, Fill, HostPtr, Image, JitLog, Launch, Messages, ObjectId, Rect, Result, Statistics,
-    StreamId,
+    Faults, Files, Fill, HostPtr, Image, JitLog, Launch, Messages, ObjectId, Rect, Result,
+    Statistics, StreamId,
 };
 use outboard_wire::launch::{event_of, names_event};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -24,6 +24,8 @@ use crate::work::{Stamp, Work};
 
 /// There are no servers.
 impl Collectives for Cpu {}
+// Its process reads them.
+impl Files for Cpu {}
 // Messages go between workers.
 impl Messages for Cpu {}
 

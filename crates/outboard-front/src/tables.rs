@@ -34,7 +34,10 @@ extern "C" fn leave_profile<L: Library>() {
         return;
     }
     let _ = std::panic::catch_unwind(|| {
-        crate::profile::write(|| (L::process().backend.statistics(), refusals::refused()))
+        crate::profile::write(|| {
+            let process = L::process();
+            (process.backend.statistics(), process.files.bytes(), refusals::refused())
+        })
     });
 }
 

@@ -70,8 +70,8 @@ const FEATURES: u32 = 1 << 1 | 1 << 2 | 1 << 3;
 pub(crate) fn properties() -> Properties {
     let number = parameters::number;
     let small = |which| u32::try_from(number(which)).unwrap_or(u32::MAX);
-    let control =
-        u32::from(parameters::flag(USE_POLLING)) | u32::from(parameters::flag(ALLOW_COMPATIBILITY)) << 1;
+    let control = u32::from(parameters::flag(USE_POLLING))
+        | u32::from(parameters::flag(ALLOW_COMPATIBILITY)) << 1;
     Properties {
         major: 0,
         minor: 0,

@@ -68,8 +68,8 @@ pub(super) fn read(root: &Path, files: &[&str], folder: &str) -> Result<Vec<Desc
             .with_context(|| path.display().to_string())?;
         for (name, meaning) in table {
             let params = facts.functions.remove(&name);
-            let params =
-                params.with_context(|| format!("api/facts have no {name}, or it is there twice"))?;
+            let params = params
+                .with_context(|| format!("api/facts have no {name}, or it is there twice"))?;
             if (meaning.tier == Tier::Refused) != meaning.why.is_some() {
                 bail!("{name}: a reason (`why`) belongs to what is refused, and to nothing else");
             }

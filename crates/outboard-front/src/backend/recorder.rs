@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 
 use crate::backend::{DevicePtr, UnifiedPtr};
 use outboard_abi::CUresult;
+use outboard_wire::files::FileOpening;
 use outboard_wire::platform::{KernelInfo, Platform};
 use parking_lot::Mutex;
 
@@ -163,6 +164,7 @@ answers! {
     i32 => 0;
     u32 => 0;
     f32 => 0.0;
+    FileOpening => FileOpening::NothingShared {};
     DeviceId => DeviceId::new(0);
     ArrayDescriptor => ArrayDescriptor::default();
     Instantiated => Instantiated { status: CUresult::CUDA_SUCCESS, result: 0, node: 0, handle: 0 };

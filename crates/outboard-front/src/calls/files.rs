@@ -35,8 +35,13 @@ pub(crate) unsafe fn open(
 }
 
 /// Ends a file. A transfer that is under way still ends well.
-pub(crate) fn close(front: &'static Front, file: u64) -> std::result::Result<(), Errno> {
-    front.files.table.remove(file).map(drop).ok_or(libc::EBADF)
+pub(crate) fn close<B: Backend>(
+    process: &'static Process<B>,
+    file: u64,
+) -> std::result::Result<(), Errno> {
+    let file = process.files.table.remove(file).ok_or(libc::EBADF)?;
+    file.close(process);
+    Ok(())
 }
 
 /// Which way bytes go.
@@ -81,8 +86,11 @@ pub(crate) unsafe fn transfer<B: Backend>(
 }
 
 /// Has the system write down what was written to a file.
-pub(crate) fn sync(front: &'static Front, file: u64) -> std::result::Result<(), Errno> {
-    look(front, file).ok_or(libc::EBADF)?.sync()
+pub(crate) fn sync<B: Backend>(
+    process: &'static Process<B>,
+    file: u64,
+) -> std::result::Result<(), Errno> {
+    look(process, file).ok_or(libc::EBADF)?.sync(process)
 }
 
 /// Bytes that were read by reference and through this process, and the same of written ones.

@@ -44,6 +44,13 @@ fn open_plainly(fd: RawFd, mode: i32) -> io::Result<Opened> {
         .open(format!("/proc/self/fd/{fd}"))
 }
 
+/// Whether it is open for reading.
+pub(super) fn reads(descriptor: &OwnedFd) -> bool {
+    // SAFETY: the call only asks for the flags of a descriptor.
+    let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_ACCMODE != libc::O_WRONLY
+}
+
 pub(super) fn sync(descriptor: &OwnedFd) -> Result<(), i32> {
     // SAFETY: the descriptor is open as long as it is borrowed.
     let done = unsafe { libc::fsync(descriptor.as_raw_fd()) };
@@ -90,11 +97,7 @@ impl Span {
 }
 
 /// Repeats a system call until all bytes are moved, no more are, or it fails.
-fn whole(
-    span: Span,
-    offset: u64,
-    mut step: impl FnMut(u64, usize, i64) -> isize,
-) -> Outcome {
+fn whole(span: Span, offset: u64, mut step: impl FnMut(u64, usize, i64) -> isize) -> Outcome {
     let mut moved = 0;
     while moved < span.bytes {
         let at = offset.checked_add(moved as u64).and_then(|at| i64::try_from(at).ok());

@@ -8,13 +8,7 @@ use crate::backend::HostPtr;
 use crate::parts::files::Buffers;
 
 /// Reads into host memory.
-pub(super) fn read(
-    file: &File,
-    to: HostPtr,
-    shared: bool,
-    bytes: usize,
-    offset: u64,
-) -> Outcome {
+pub(super) fn read(file: &File, to: HostPtr, shared: bool, bytes: usize, offset: u64) -> Outcome {
     // SAFETY: the program has given the memory for this.
     let outcome = unsafe { file.read_at(Span { address: to.0, bytes }, offset) };
     if !is_refused(outcome) {

@@ -2,8 +2,9 @@
 //!
 //! [`File::read`] and [`File::write`] find out where the memory is and choose the way: host memory
 //! is the file's directly (`host`), device memory is reached through this process
-//! (`through_client`).
+//! (`through_client`), or by a server that has the file as well (`by_reference`).
 
+mod by_reference;
 mod descriptor;
 mod host;
 mod lane;
@@ -21,6 +22,7 @@ use crate::memory::{check_found, context_of, find};
 use crate::process::{Front, Process};
 
 pub(crate) use crate::parts::files::File;
+use crate::parts::memory::Kind;
 
 /// Why no bytes were moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,8 @@ enum Place {
 struct Memory {
     here: Here,
     address: DevicePtr,
+    /// Nothing but the device has it: no page of it is here.
+    plain: bool,
 }
 
 /// Opens a file for transfers, by a descriptor that stays the caller's.
@@ -63,6 +67,7 @@ pub(crate) fn open(front: &'static Front, fd: RawFd, writable: bool) -> Result<u
         writable,
         read: Default::default(),
         written: Default::default(),
+        served: Default::default(),
     };
     let file = front.files.table.insert(make).ok_or(libc::ENFILE)?;
     Ok(file.handle)
@@ -79,11 +84,18 @@ impl File {
         bytes: usize,
         offset: u64,
     ) -> Outcome {
+        let mut referred = false;
         let moved = host_call::apart(|| match place(process, to, bytes)? {
             Place::Host { address, shared } => host::read(self, address, shared, bytes, offset),
-            Place::Device(memory) => through_client::read(process, self, &memory, bytes, offset),
+            Place::Device(memory) => {
+                let served = by_reference::read(process, self, &memory, bytes, offset);
+                referred = served.is_some();
+                let here = || through_client::read(process, self, &memory, bytes, offset);
+                served.unwrap_or_else(here)
+            }
         })?;
-        self.read.through_client(moved);
+        self.read.count(moved, referred);
+        process.files.read.count(moved, referred);
         Ok(moved)
     }
 
@@ -100,20 +112,31 @@ impl File {
         if !self.writable {
             return Err(Failure::File(libc::EBADF));
         }
-        let in_order = !host_call::is_inside();
+        let (in_order, mut referred) = (!host_call::is_inside(), false);
         let moved = host_call::apart(|| match place(process, from, bytes)? {
             Place::Host { address, shared } => host::write(self, address, shared, bytes, offset),
             Place::Device(memory) => {
-                through_client::write(process, self, (&memory, in_order), bytes, offset)
+                let served = by_reference::write(process, self, (&memory, in_order), bytes, offset);
+                referred = served.is_some();
+                let here =
+                    || through_client::write(process, self, (&memory, in_order), bytes, offset);
+                served.unwrap_or_else(here)
             }
         })?;
-        self.written.through_client(moved);
+        self.written.count(moved, referred);
+        process.files.written.count(moved, referred);
         Ok(moved)
     }
 
-    /// Has the system write down what was written.
-    pub(crate) fn sync(&self) -> Result<(), i32> {
+    /// Has what was written stored for good, wherever it was written.
+    pub(crate) fn sync<B: Backend>(&self, process: &'static Process<B>) -> Result<(), i32> {
+        by_reference::sync(process, self)?;
         descriptor::sync(&self.descriptor)
+    }
+
+    /// Has servers close it, too.
+    pub(crate) fn close<B: Backend>(&self, process: &'static Process<B>) {
+        by_reference::close(process, self);
     }
 }
 
@@ -129,5 +152,9 @@ fn place(front: &'static Front, address: UnifiedPtr, bytes: usize) -> Result<Pla
     }
     let ctx = context_of(front, allocation)?;
     let context = context::by_id(front, ctx).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
-    Ok(Place::Device(Memory { here: context.live()?, address: address.device() }))
+    let plain = matches!(
+        allocation.kind,
+        Kind::Device | Kind::Pooled(_) | Kind::Global | Kind::Mapped { .. }
+    );
+    Ok(Place::Device(Memory { here: context.live()?, address: address.device(), plain }))
 }

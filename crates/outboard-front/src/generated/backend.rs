@@ -528,8 +528,13 @@ pub trait Files: Sized {
     ) -> Result<FileOpening> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
-    /// Shows that the client can read a file that was opened. Gives the reason why the server does not believe it; else nothing. Call.
-    fn file_prove(&'static self, ctx: ContextId, file: ObjectId, proof: &[u8]) -> Result<String> {
+    /// Shows that the client can read a file that was opened. Gives the reason if the server does not believe it. Call.
+    fn file_prove(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        proof: &[u8],
+    ) -> Result<Option<String>> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// Reads bytes of a file into device memory, beside all streams. Gives how many there were: fewer at the file's end or before an error, which is the second number. Call.

@@ -887,7 +887,12 @@ impl Files for Recorder {
         self.outcome("file_open", format_args!("ctx: {ctx:?}, file: {file:?}, reference: {reference:?}, reads: {reads:?}, writes: {writes:?}"))
     }
 
-    fn file_prove(&'static self, ctx: ContextId, file: ObjectId, proof: &[u8]) -> Result<String> {
+    fn file_prove(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        proof: &[u8],
+    ) -> Result<Option<String>> {
         self.outcome("file_prove", format_args!("ctx: {ctx:?}, file: {file:?}, proof: {proof:?}"))
     }
 

@@ -1,13 +1,15 @@
 //! Files whose bytes programs move to and from memory of devices.
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::backend::ContextId;
+use crate::backend::{ContextId, ObjectId};
 use crate::handles::{Kind, Table};
+use crate::profile::FileBytes;
 
 /// A file that a program has registered.
 pub(crate) struct File {
@@ -17,6 +19,42 @@ pub(crate) struct File {
     pub(crate) writable: bool,
     pub(crate) read: Moved,
     pub(crate) written: Moved,
+    pub(crate) served: Mutex<Served>,
+}
+
+/// How a file stands with each server, by a context there.
+#[derive(Default)]
+pub(crate) struct Served(Vec<(ContextId, Standing)>);
+
+/// How a file stands with a server.
+#[derive(Clone, Copy)]
+pub(crate) enum Standing {
+    /// The server has it open under that name; so often it has been opened.
+    Open(ObjectId, u32),
+    /// It is to be opened, so often as it has been already.
+    Closed(u32),
+    /// Its bytes go through this process.
+    Never,
+}
+
+impl Served {
+    /// With the server of a context.
+    pub(crate) fn at(&mut self, ctx: ContextId) -> &mut Standing {
+        let place = self.0.iter().position(|(known, _)| known.has_server_of(ctx));
+        let place = place.unwrap_or_else(|| {
+            self.0.push((ctx, Standing::Closed(0)));
+            self.0.len() - 1
+        });
+        &mut self.0[place].1
+    }
+
+    /// A context of each server that has it open, and its name there.
+    pub(crate) fn open(&self) -> impl Iterator<Item = (ContextId, ObjectId)> {
+        self.0.iter().filter_map(|(ctx, standing)| match standing {
+            Standing::Open(name, _) => Some((*ctx, *name)),
+            _ => None,
+        })
+    }
 }
 
 /// How many bytes have been moved in one direction.
@@ -27,9 +65,14 @@ pub(crate) struct Moved {
 }
 
 impl Moved {
-    /// So many more have gone through this process.
-    pub(crate) fn through_client(&self, bytes: usize) {
-        self.through_client.fetch_add(bytes as u64, Ordering::Relaxed);
+    const fn new() -> Moved {
+        Moved { by_reference: AtomicU64::new(0), through_client: AtomicU64::new(0) }
+    }
+
+    /// So many more, read or written by a server or through this process.
+    pub(crate) fn count(&self, bytes: usize, by_server: bool) {
+        let count = if by_server { &self.by_reference } else { &self.through_client };
+        count.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// By reference, and through this process.
@@ -44,7 +87,17 @@ pub(crate) struct Files {
     /// Streams that no file uses just now: context and handle.
     pub(crate) idle: Mutex<Vec<(ContextId, u64)>>,
     pub(crate) buffers: Buffers,
+    /// The sums of all files.
+    pub(crate) read: Moved,
+    pub(crate) written: Moved,
+    /// Contexts of servers that share no files.
+    share_none: Mutex<Vec<ContextId>>,
+    /// Why files go through this process, and how many.
+    reasons: Mutex<BTreeMap<String, u64>>,
 }
+
+/// So many reasons are told apart.
+const MOST_REASONS: usize = 32;
 
 impl Files {
     pub(crate) const fn new() -> Files {
@@ -52,7 +105,37 @@ impl Files {
             table: Table::new(Kind::File),
             idle: Mutex::new(Vec::new()),
             buffers: Buffers::new(),
+            read: Moved::new(),
+            written: Moved::new(),
+            share_none: Mutex::new(Vec::new()),
+            reasons: Mutex::new(BTreeMap::new()),
         }
+    }
+
+    /// Whether the context's server is known to share no files.
+    pub(crate) fn shares_none(&self, ctx: ContextId) -> bool {
+        self.share_none.lock().iter().any(|known| known.has_server_of(ctx))
+    }
+
+    /// The context's server shares no files.
+    pub(crate) fn note_none(&self, ctx: ContextId) {
+        self.share_none.lock().push(ctx);
+    }
+
+    /// A file goes through this process, for that reason.
+    pub(crate) fn note(&self, reason: String) {
+        let mut reasons = self.reasons.lock();
+        if reasons.len() < MOST_REASONS || reasons.contains_key(&reason) {
+            *reasons.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// What was moved of all files.
+    pub(crate) fn bytes(&self) -> FileBytes {
+        let ([read_by_servers, read_here], [written_by_servers, written_here]) =
+            (self.read.counts(), self.written.counts());
+        let reasons = self.reasons.lock().clone();
+        FileBytes { read_by_servers, read_here, written_by_servers, written_here, reasons }
     }
 
     /// For tests: how many there are.

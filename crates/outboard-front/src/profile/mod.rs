@@ -22,7 +22,7 @@ use outboard_abi::CUresult;
 use crate::generated::symbols::SYMBOLS;
 
 use block::{Block, add};
-pub use statistics::{Connection, Statistics};
+pub use statistics::{Connection, FileBytes, Statistics};
 pub(crate) use write::write;
 
 /// Whether anybody wants a profile: found out by the first call.

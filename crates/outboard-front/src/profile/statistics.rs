@@ -1,5 +1,7 @@
 //! What a back end tells the profile of itself.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 /// What a back end has counted. It stands beside what the profile counts of the process.
@@ -28,6 +30,30 @@ pub enum Statistics {
         /// Kernels that were launched.
         launches: u64,
     },
+}
+
+/// Bytes of files that programs moved to and from memory of devices.
+#[derive(Debug, Default, Serialize)]
+pub struct FileBytes {
+    /// Read by servers themselves.
+    pub read_by_servers: u64,
+    /// Read by this process.
+    pub read_here: u64,
+    /// Written by servers themselves.
+    pub written_by_servers: u64,
+    /// Written by this process.
+    pub written_here: u64,
+    /// Why files were this process's to read and write, and how many.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+impl FileBytes {
+    /// Whether no file was used.
+    pub(crate) fn is_nothing(&self) -> bool {
+        let all =
+            [self.read_by_servers, self.read_here, self.written_by_servers, self.written_here];
+        all == [0; 4] && self.reasons.is_empty()
+    }
 }
 
 /// A connection to a server, and what went over it.

@@ -8,7 +8,7 @@ use outboard_abi::CUresult;
 use serde::Serialize;
 
 use super::block::{self, Sum};
-use super::{BACKGROUND, FUNCTIONS, Statistics, lived, name};
+use super::{BACKGROUND, FUNCTIONS, FileBytes, Statistics, lived, name};
 
 /// The file that is asked for. Set to nothing is not set.
 pub(super) fn path() -> Option<OsString> {
@@ -30,6 +30,8 @@ struct Profile {
     lived: f64,
     #[serde(flatten)]
     backend: Statistics,
+    #[serde(skip_serializing_if = "FileBytes::is_nothing")]
+    files: FileBytes,
     functions: BTreeMap<&'static str, Function>,
     errors: BTreeMap<String, Errors>,
 }
@@ -75,12 +77,12 @@ impl From<&Sum> for Function {
     }
 }
 
-/// Writes the profile, if one is asked for. `gather` gives what the back end has counted, and what
-/// was refused.
-pub(crate) fn write(gather: impl FnOnce() -> (Statistics, Vec<Refused>)) {
+/// Writes the profile, if one is asked for. `gather` gives what the back end has counted, what was
+/// moved of files, and what was refused.
+pub(crate) fn write(gather: impl FnOnce() -> (Statistics, FileBytes, Vec<Refused>)) {
     if let Some(path) = path() {
-        let (backend, refused) = gather();
-        let Ok(mut json) = serde_json::to_vec(&profile(backend, refused)) else { return };
+        let (backend, files, refused) = gather();
+        let Ok(mut json) = serde_json::to_vec(&profile(backend, files, refused)) else { return };
         json.push(b'\n');
         // There is nobody to tell if it cannot be written.
         let _ = std::fs::write(with_process(&path, std::process::id()), json);
@@ -88,7 +90,7 @@ pub(crate) fn write(gather: impl FnOnce() -> (Statistics, Vec<Refused>)) {
 }
 
 /// The profile of this process.
-fn profile(backend: Statistics, refused: Vec<Refused>) -> Profile {
+fn profile(backend: Statistics, files: FileBytes, refused: Vec<Refused>) -> Profile {
     let all: Vec<(&str, Sum)> = (0..FUNCTIONS)
         .map(|function| (name(function), block::sum(function)))
         .filter(|(_, sum)| {
@@ -112,6 +114,7 @@ fn profile(backend: Statistics, refused: Vec<Refused>) -> Profile {
         local: entered - total(|sum| sum.posted + sum.waited),
         lived: lived().as_secs_f64(),
         backend,
+        files,
         errors: failed.chain(refused).collect(),
         functions: all.iter().map(|(name, sum)| (*name, Function::from(sum))).collect(),
     }
@@ -152,7 +155,8 @@ mod tests {
     /// The profile as its readers get it.
     fn read(backend: Statistics) -> Value {
         let refused = vec![("a \"table\"".to_owned(), 3, CUresult::CUDA_ERROR_NOT_SUPPORTED)];
-        serde_json::to_value(profile(backend, refused)).expect("it has names for keys")
+        serde_json::to_value(profile(backend, super::FileBytes::default(), refused))
+            .expect("it has names for keys")
     }
 
     #[test]

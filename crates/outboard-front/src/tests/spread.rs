@@ -95,7 +95,7 @@ impl Two {
         call!(self.machine, cuGraphLaunch, exec, self.streams[place])
     }
 
-    fn counts(&self) -> [(&'static str, usize); 18] {
+    fn counts(&self) -> [(&'static str, usize); 19] {
         self.machine.process.counts()
     }
 

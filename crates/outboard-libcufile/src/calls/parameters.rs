@@ -76,12 +76,7 @@ unsafe fn get(which: Slabs, sizes: *mut usize, counts: *mut usize, len: c_int) -
     Ok(())
 }
 
-unsafe fn set(
-    which: Slabs,
-    sizes: *const usize,
-    counts: *const usize,
-    len: c_int,
-) -> Result<()> {
+unsafe fn set(which: Slabs, sizes: *const usize, counts: *const usize, len: c_int) -> Result<()> {
     let len = elements(len)?;
     // SAFETY: the program's arrays.
     let (sizes, counts) = unsafe { (slice(sizes, len)?, slice(counts, len)?) };

@@ -8562,7 +8562,7 @@ impl Call for FileOpen {
     type Reply<'a> = FileOpenReply;
 }
 
-/// Shows that the client can read a file that was opened. Gives the reason why the server does not believe it; else nothing.
+/// Shows that the client can read a file that was opened. Gives the reason if the server does not believe it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FileProve<'a> {
     /// `file`, see `api/wire/`.

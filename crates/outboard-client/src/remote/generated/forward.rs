@@ -681,8 +681,15 @@ impl Files for Remote {
         )
     }
 
-    fn file_prove(&'static self, ctx: ContextId, file: ObjectId, proof: &[u8]) -> Result<String> {
-        self.call_idle(ctx, &msg::FileProve { file, proof }, |reply| reply.failure.to_owned())
+    fn file_prove(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        proof: &[u8],
+    ) -> Result<Option<String>> {
+        self.call_idle(ctx, &msg::FileProve { file, proof }, |reply| {
+            (!reply.failure.is_empty()).then(|| reply.failure.to_owned())
+        })
     }
 
     fn file_read(

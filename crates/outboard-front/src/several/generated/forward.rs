@@ -752,7 +752,12 @@ impl<S: Member> Files for Several<S> {
     }
 
     #[inline]
-    fn file_prove(&'static self, ctx: ContextId, file: ObjectId, proof: &[u8]) -> Result<String> {
+    fn file_prove(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        proof: &[u8],
+    ) -> Result<Option<String>> {
         let server = self.server(ctx.server())?;
         server.file_prove(ctx, file, proof)
     }

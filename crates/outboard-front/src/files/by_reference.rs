@@ -1,0 +1,199 @@
+//! Transfers of files that a server has as well: it reads and writes them itself, and this process
+//! sends their names.
+//!
+//! A server opens a file at its first transfer with memory there, once this process has shown that
+//! it can read the file. What a server does not open, or finds changed later, goes through this
+//! process.
+
+use std::os::fd::AsFd;
+
+use outboard_abi::CUresult;
+use outboard_files::{Block, Challenge, Reference, answer};
+use outboard_wire::files::{FileChallenge, FileIdentity, FileOpening, FileReference};
+
+use super::lane::Lane;
+use super::{Failure, File, Memory, Outcome, descriptor};
+use crate::backend::{Backend, ContextId, ObjectId};
+use crate::parts::files::Standing;
+use crate::process::Process;
+
+/// A file is named anew so often after it has changed.
+const MOST_OPENINGS: u32 = 8;
+
+/// Reads into device memory; `None` if that must go through this process.
+pub(super) fn read<B: Backend>(
+    process: &'static Process<B>,
+    file: &File,
+    to: &Memory,
+    bytes: usize,
+    offset: u64,
+) -> Option<Outcome> {
+    if bytes == 0 {
+        return None;
+    }
+    let (name, ctx) = (standing(process, file, to)?, to.here.id);
+    // The server does not see what this process has not written down.
+    if file.writable && descriptor::sync(&file.descriptor).is_err() {
+        return None;
+    }
+    let moved = process.backend.file_read(ctx, name, offset, bytes as u64, to.address);
+    judge(process, file, to, moved)
+}
+
+/// Writes device memory; `None` likewise. `in_order`: after what the program has queued in the
+/// default stream.
+pub(super) fn write<B: Backend>(
+    process: &'static Process<B>,
+    file: &File,
+    (from, in_order): (&Memory, bool),
+    bytes: usize,
+    offset: u64,
+) -> Option<Outcome> {
+    if bytes == 0 {
+        return None;
+    }
+    let (name, ctx) = (standing(process, file, from)?, from.here.id);
+    if in_order {
+        let behind = Lane::take(process, &from.here).and_then(|lane| {
+            lane.follow_default()?;
+            lane.finish()
+        });
+        if let Err(error) = behind {
+            return Some(Err(error.into()));
+        }
+    }
+    let moved = process.backend.file_write(ctx, name, offset, bytes as u64, from.address);
+    judge(process, file, from, moved)
+}
+
+/// Has servers write down what they have written; the error number of one that cannot.
+pub(super) fn sync<B: Backend>(process: &'static Process<B>, file: &File) -> Result<(), i32> {
+    let served = file.served.lock();
+    for (ctx, name) in served.open() {
+        match process.backend.file_sync(ctx, name) {
+            Ok(0) => {}
+            Ok(errno) => return Err(errno as i32),
+            Err(_) => return Err(libc::EIO),
+        }
+    }
+    Ok(())
+}
+
+/// Has servers close a file.
+pub(super) fn close<B: Backend>(process: &'static Process<B>, file: &File) {
+    for (ctx, name) in file.served.lock().open() {
+        // Without the server, nothing is left to close.
+        let _ = process.backend.file_close(ctx, name);
+    }
+}
+
+/// What came of a transfer; `None` if it has to go through this process.
+fn judge<B: Backend>(
+    process: &'static Process<B>,
+    file: &File,
+    memory: &Memory,
+    moved: Result<(u64, u32), CUresult>,
+) -> Option<Outcome> {
+    use CUresult as E;
+    match moved {
+        // What is left, the next transfer meets.
+        Ok((moved, errno)) if moved > 0 || errno == 0 => Some(Ok(moved as usize)),
+        Ok(_)
+        | Err(
+            E::CUDA_ERROR_NOT_SUPPORTED
+            | E::CUDA_ERROR_INVALID_HANDLE
+            | E::CUDA_ERROR_OUT_OF_MEMORY,
+        ) => {
+            // It has changed, or the server cannot do it: this process may.
+            let mut served = file.served.lock();
+            let standing = served.at(memory.here.id);
+            if let Standing::Open(name, openings) = *standing {
+                *standing = Standing::Closed(openings);
+                let _ = process.backend.file_close(memory.here.id, name);
+            }
+            None
+        }
+        Err(error) => Some(memory.here.note(Err(error)).map_err(Failure::Device)),
+    }
+}
+
+/// The name by which the memory's server has the file open, if it has.
+fn standing<B: Backend>(
+    process: &'static Process<B>,
+    file: &File,
+    memory: &Memory,
+) -> Option<ObjectId> {
+    if !memory.plain {
+        return None;
+    }
+    let ctx = memory.here.id;
+    let mut served = file.served.lock();
+    let standing = served.at(ctx);
+    let openings = match *standing {
+        Standing::Open(name, _) => return Some(name),
+        Standing::Closed(openings) if openings < MOST_OPENINGS => openings,
+        Standing::Closed(_) | Standing::Never => return None,
+    };
+    let opened = match process.files.shares_none(ctx) {
+        true => Err(NO_FILES.to_owned()),
+        false => open(process, file, ctx),
+    };
+    match opened {
+        Ok(name) => {
+            *standing = Standing::Open(name, openings + 1);
+            Some(name)
+        }
+        Err(reason) => {
+            process.files.note(reason);
+            *standing = Standing::Never;
+            None
+        }
+    }
+}
+
+const NO_FILES: &str = "the server shares no files";
+
+/// Has a context's server open a file, or says why it does not.
+fn open<B: Backend>(
+    process: &'static Process<B>,
+    file: &File,
+    ctx: ContextId,
+) -> Result<ObjectId, String> {
+    let named = Reference::of(file.descriptor.as_fd()).map_err(|error| error.to_string())?;
+    let identity = FileIdentity {
+        inode: named.identity.inode,
+        bytes: named.identity.bytes,
+        modified: named.identity.modified,
+    };
+    let reference = FileReference { source: named.source, path: named.path, identity };
+    let (name, reads) = (ObjectId(file.handle), descriptor::reads(&file.descriptor));
+    let backend = process.backend;
+    let failed = |error: CUresult| format!("the server opens no files: CUDA error {}", error.0);
+    match backend.file_open(ctx, name, &reference, reads, file.writable).map_err(failed)? {
+        FileOpening::NothingShared {} => {
+            process.files.note_none(ctx);
+            Err(NO_FILES.to_owned())
+        }
+        FileOpening::Refused(reason) => Err(reason),
+        FileOpening::Opened(challenge) => {
+            let shown = show(file, challenge).and_then(|proof| {
+                match backend.file_prove(ctx, name, &proof).map_err(failed)? {
+                    None => Ok(name),
+                    Some(reason) => Err(reason),
+                }
+            });
+            shown.inspect_err(|_| {
+                // Without the server, nothing is left to close.
+                let _ = backend.file_close(ctx, name);
+            })
+        }
+    }
+}
+
+/// The answer to what a server asks.
+fn show(file: &File, challenge: FileChallenge) -> Result<[u8; 32], String> {
+    let FileChallenge { key, blocks } = challenge;
+    let blocks = blocks.into_iter().map(|(offset, bytes)| Block { offset, bytes }).collect();
+    let challenge = Challenge::from_parts(key, blocks).map_err(|error| error.to_string())?;
+    answer(&file.descriptor, &challenge).map_err(|error| error.to_string())
+}

@@ -1,0 +1,182 @@
+//! Files that client and server both have: the server reads and writes them itself.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use outboard_e2e::{Driver, Folder, Program, Server};
+use outboard_files::Reference;
+use outboard_test_support::skip;
+use serde_json::Value;
+
+/// What a client's mount says of a folder.
+fn source(folder: &Folder) -> String {
+    let file = folder.write("probe", "");
+    let reference = Reference::of(File::open(file).unwrap().as_fd()).expect("it has a name");
+    let path = String::from_utf8(reference.path).unwrap();
+    let path = path.strip_suffix("/probe").expect("it lies in the folder");
+    format!("{}/{path}", reference.source)
+}
+
+/// As whom a server of this user may open files.
+fn own_user() -> String {
+    format!("{}:{}", rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
+}
+
+/// A server that shares the files of a folder, with something behind its path.
+fn sharing(folder: &Folder, more: &str) -> Server {
+    let share = format!("{}={}{more}", source(folder), folder.path(""));
+    Server::start_with(&["--driver", Driver::chosen().name(), "--files", &share], &[])
+}
+
+fn files(profile: &Value) -> (u64, u64, u64, u64) {
+    let count = |name: &str| profile["files"][name].as_u64().unwrap_or(0);
+    (
+        count("read_by_servers"),
+        count("read_here"),
+        count("written_by_servers"),
+        count("written_here"),
+    )
+}
+
+/// A file of bytes that depend on `seed`; their sum.
+fn fill(path: &str, bytes: usize, seed: usize) -> u64 {
+    let all: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 251 + seed) as u8).collect();
+    std::fs::write(path, &all).unwrap();
+    all.iter().map(|byte| u64::from(*byte)).sum()
+}
+
+#[test]
+fn they_are_read_and_written_by_the_server() {
+    let folder = Folder::create();
+    let server = sharing(&folder, &format!(":rw:as={}", own_user()));
+    let all = Program::new("cufile").arg("all").arg(&folder.path("."));
+    for transport in ["tcp", "shm"] {
+        let profile = all.clone().env("OUTBOARD_TRANSPORT", transport).statistics(&server);
+        let (read, read_here, written, written_here) = files(&profile);
+        assert!(read > 150 << 20 && written > 60 << 20, "{transport}: {profile}");
+        // Host memory is the client's.
+        assert!(read_here < 16 << 20 && written_here < 16 << 20, "{transport}: {profile}");
+    }
+    // The client sends names, not bytes.
+    let large = fill(&folder.path("file"), 32 << 20, 0);
+    let one = Program::new("file_reads").arg(&folder.path("file")).arg("1");
+    let profile = one.statistics(&server);
+    assert_eq!(files(&profile), (32 << 20, 0, 0, 0), "{profile}");
+    assert!(profile["bytes_to_device"].as_u64().unwrap() < 100_000, "{profile}");
+    let said = one.through(&server);
+    assert_eq!(said.stdout, format!("1: {} bytes, sum {large}\n", 32 << 20));
+}
+
+#[test]
+fn a_change_is_noticed() {
+    let folder = Folder::create();
+    let server = sharing(&folder, "");
+    let (path, profile) = (folder.path("file"), folder.path("profile"));
+    let first = fill(&path, 5_000_000, 1);
+    let program = Program::new("file_reads").arg(&path).arg("3").env("OUTBOARD_PROFILE", &profile);
+    let mut running = program.start_through(&server);
+    running.wait_for_line(&format!("1: 5000000 bytes, sum {first}"));
+    // What the kernel writes down as the time of a change has a step of some milliseconds.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let second = fill(&path, 5_000_000, 90);
+    assert_ne!(first, second);
+    folder.write("file.2", "");
+    running.wait_for_line(&format!("2: 5000000 bytes, sum {second}"));
+    // It is named anew then.
+    folder.write("file.3", "");
+    running.wait_for_line(&format!("3: 5000000 bytes, sum {second}"));
+    running.finish().expect_success("after a change");
+    let profile: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
+    assert_eq!(files(&profile), (10_000_000, 5_000_000, 0, 0), "{profile}");
+}
+
+#[test]
+fn what_is_not_shared_goes_through_the_client() {
+    let (folder, other) = (Folder::create(), Folder::create());
+    let path = folder.path("file");
+    let sum = fill(&path, 3_000_000, 5);
+    let program = Program::new("file_reads").arg(&path).arg("2");
+    folder.write("file.2", "");
+    let says = |server: &Server, reason: &str| {
+        let profile = program.statistics(server);
+        assert_eq!(files(&profile), (0, 6_000_000, 0, 0), "{reason}: {profile}");
+        let reasons = profile["files"]["reasons"].as_object().expect("it says why");
+        let said: Vec<&String> = reasons.keys().collect();
+        assert!(said.len() == 1 && said[0].contains(reason), "{said:?}");
+        let lines = format!("1: 3000000 bytes, sum {sum}\n2: 3000000 bytes, sum {sum}\n");
+        assert_eq!(program.through(server).stdout, lines);
+    };
+    let nothing = Server::start_with(&["--driver", Driver::chosen().name()], &[]);
+    says(&nothing, "the server shares no files");
+    says(&sharing(&other, ""), "its administrator can name them");
+    // Another file of the same name is not that one.
+    let share = format!("{}={}", source(&folder), other.path(""));
+    let elsewhere =
+        Server::start_with(&["--driver", Driver::chosen().name(), "--files", &share], &[]);
+    std::fs::copy(&path, other.path("file")).unwrap();
+    says(&elsewhere, "it has another inode");
+    // The link leads out of the folder.
+    std::fs::remove_file(other.path("file")).unwrap();
+    std::os::unix::fs::symlink(&path, other.path("file")).unwrap();
+    says(&elsewhere, "symbolic link");
+}
+
+#[test]
+fn the_kernel_judges_as_the_owners_user() {
+    if !rustix::process::getuid().is_root() {
+        skip!("only root opens files as somebody else");
+    }
+    let folder = Folder::create();
+    // The folder is anybody's to enter, the file its user's to read.
+    folder.allow("", 0o711);
+    let path = folder.path("file");
+    fill(&path, 1_000_000, 3);
+    folder.allow("file", 0o600);
+    let program = Program::new("file_reads").arg(&path).arg("1");
+    let profile = program.statistics(&sharing(&folder, ":as=65534:65534"));
+    assert_eq!(files(&profile), (0, 1_000_000, 0, 0), "{profile}");
+    let reasons = profile["files"]["reasons"].to_string();
+    assert!(reasons.contains("has no permission"), "{reasons}");
+    let theirs = Some(65534);
+    std::os::unix::fs::chown(Path::new(&path), theirs, theirs).unwrap();
+    let profile = program.statistics(&sharing(&folder, ":as=65534:65534"));
+    assert_eq!(files(&profile), (1_000_000, 0, 0, 0), "{profile}");
+}
+
+#[test]
+fn a_table_names_owners() {
+    let folder = Folder::create();
+    let path = folder.path("file");
+    fill(&path, 1_000_000, 3);
+    let table = folder.write(
+        "files.toml",
+        &format!(
+            "['{}']\nfolder = '{}'\nowners = ['somebody else']\n",
+            source(&folder),
+            folder.path("")
+        ),
+    );
+    let flags = ["--driver", Driver::chosen().name(), "--files-from", &table];
+    let profile =
+        Program::new("file_reads").arg(&path).arg("1").statistics(&Server::start_with(&flags, &[]));
+    assert_eq!(files(&profile), (0, 1_000_000, 0, 0), "{profile}");
+    let reasons = profile["files"]["reasons"].to_string();
+    assert!(reasons.contains("with others than"), "{reasons}");
+}
+
+#[test]
+fn two_servers_read_for_their_own_devices() {
+    let folder = Folder::create();
+    let path = folder.path("file");
+    let sum = fill(&path, 2_000_000, 9);
+    let (one, two) = (sharing(&folder, ""), sharing(&folder, ""));
+    let list = format!("{},{}", one.address(), two.address());
+    for device in ["0", "1"] {
+        let program = Program::new("file_reads").arg(&path).arg("1").arg(device);
+        let said = program.through_list(&list);
+        assert_eq!(said.stdout, format!("1: 2000000 bytes, sum {sum}\n"), "{device}");
+        let profile = program.statistics_of_list(&list);
+        assert_eq!(files(&profile), (2_000_000, 0, 0, 0), "{device}: {profile}");
+    }
+}
