@@ -55,6 +55,7 @@ mod cases;
 mod collectives;
 mod copies;
 mod failures;
+mod files;
 mod forked;
 mod order;
 mod parts;

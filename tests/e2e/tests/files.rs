@@ -24,6 +24,14 @@ fn settings_are_kept_and_told() {
     program("settings", &folder).through(&server).expect_success("settings");
 }
 
+#[test]
+fn freed_memory_is_an_error() {
+    let (server, folder) = (server(), Folder::create());
+    let freed = program("freed", &folder);
+    freed.through(&server).expect_success("over TCP");
+    freed.sharing_memory().through(&server).expect_success("with shared memory");
+}
+
 /// The driver library is that of the software device, which is Outboard's as well.
 #[test]
 fn a_device_of_the_process_has_files_too() {

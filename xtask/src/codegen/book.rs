@@ -17,6 +17,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "using",
             "python",
             "collectives",
+            "files",
             "ci",
             "configuration",
             "pool",

@@ -1,4 +1,4 @@
-//! Libraries that stand in for NVIDIA's: the descriptions of their functions, and the coverage page.
+//! Libraries that stand in for others: descriptions of their functions, and the coverage page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,7 +1,11 @@
 //! `cargo xtask facts`: extracts what the CUDA headers say into `api/facts/` and `outboard-abi`.
 
 #[cfg(feature = "facts")]
+mod cufile;
+#[cfg(feature = "facts")]
 mod extract;
+#[cfg(feature = "facts")]
+mod library;
 #[cfg(feature = "facts")]
 mod nccl;
 #[cfg(feature = "facts")]
@@ -16,6 +20,9 @@ pub(crate) struct Args {
     /// Folder that holds nccl.h, as of the wheel nvidia-nccl-cu13; without it, NCCL's facts stay.
     #[arg(long)]
     nccl: Option<std::path::PathBuf>,
+    /// Folder that holds cufile.h, as of the wheel nvidia-cufile; without it, cuFile's facts stay.
+    #[arg(long)]
+    cufile: Option<std::path::PathBuf>,
 }
 
 #[cfg(feature = "facts")]
@@ -25,7 +32,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let include = args.include.clone().unwrap_or_else(default);
     extract::run(&root, &include)?;
     nvml::run(&root, &include)?;
-    args.nccl.as_deref().map_or(Ok(()), |nccl| nccl::run(&root, &include, nccl))
+    args.nccl.as_deref().map_or(Ok(()), |nccl| nccl::run(&root, &include, nccl))?;
+    args.cufile.as_deref().map_or(Ok(()), |cufile| cufile::run(&root, &include, cufile))
 }
 
 #[cfg(not(feature = "facts"))]
