@@ -3,7 +3,7 @@
 //! No stream of the program waits for them: a copy may be made while a stream waits for a function
 //! that waits for the copy.
 
-use crate::backend::{Backend, ObjectId, Result, StreamId};
+use crate::backend::{Backend, DevicePtr, HostPtr, ObjectId, Result, StreamId};
 use crate::context::Here;
 use crate::copy::{Copy, Operand, Wait};
 use crate::copy_queue::Queue;
@@ -14,8 +14,8 @@ use crate::stream::{self, NON_BLOCKING};
 /// A stream that one transfer has for itself.
 pub(super) struct Lane<B: Backend> {
     process: &'static Process<B>,
-    queue: Queue,
-    handle: u64,
+    here: Here,
+    stream: StreamId,
 }
 
 impl<B: Backend> Lane<B> {
@@ -33,35 +33,43 @@ impl<B: Backend> Lane<B> {
             None => stream::create(process, here, NON_BLOCKING, 0)?,
         };
         let stream = StreamId::created(ObjectId(handle));
-        let queue = Queue { here: here.clone(), stream, wait: Wait::SourceTaken };
-        Ok(Lane { process, queue, handle })
+        Ok(Lane { process, here: here.clone(), stream })
     }
 
-    /// Queues a copy. Host memory on either side is the caller's again when this returns.
-    ///
-    /// # Safety
-    /// Host memory that is named can be used so.
-    pub(super) unsafe fn copy(&self, to: Operand, from: Operand, bytes: usize) -> Result<()> {
-        // SAFETY: by the contract above.
-        unsafe { self.queue.submit(self.process, &Copy::row(to, from, bytes as u64)) }
+    /// Queues a copy to the device. It has taken the bytes when this returns.
+    pub(super) fn upload(&self, to: DevicePtr, bytes: &[u8]) -> Result<()> {
+        let from = Operand::Host(HostPtr::of(bytes.as_ptr()));
+        let copy = Copy::row(Operand::Device(to), from, bytes.len() as u64);
+        // SAFETY: the bytes can be read as long as this takes, and are not needed longer.
+        unsafe { self.queue(Wait::SourceTaken).submit(self.process, &copy) }
+    }
+
+    /// Copies from the device.
+    pub(super) fn download(&self, from: DevicePtr, bytes: &mut [u8]) -> Result<()> {
+        let to = Operand::Host(HostPtr::of(bytes.as_mut_ptr()));
+        let copy = Copy::row(to, Operand::Device(from), bytes.len() as u64);
+        // SAFETY: the bytes are the caller's own, and have been written when this returns.
+        unsafe { self.queue(Wait::Synchronous).submit(self.process, &copy) }
+    }
+
+    fn queue(&self, wait: Wait) -> Queue {
+        Queue { here: self.here.clone(), stream: self.stream, wait }
     }
 
     /// Has what follows wait for what the program has queued in the default stream.
     pub(super) fn follow_default(&self) -> Result<()> {
-        let here = &self.queue.here;
-        let (own, default) = ((here.id, self.queue.stream), (here.id, StreamId::LEGACY));
-        here.note(wait_for(self.process, own, default))
+        let (own, default) = ((self.here.id, self.stream), (self.here.id, StreamId::LEGACY));
+        self.here.note(wait_for(self.process, own, default))
     }
 
     /// Waits until all is done.
     pub(super) fn finish(&self) -> Result<()> {
-        let (here, stream) = (&self.queue.here, self.queue.stream);
-        here.note(self.process.backend.stream_synchronize(here.id, stream))
+        self.here.note(self.process.backend.stream_synchronize(self.here.id, self.stream))
     }
 }
 
 impl<B: Backend> Drop for Lane<B> {
     fn drop(&mut self) {
-        self.process.files.idle.lock().push((self.queue.here.id, self.handle));
+        self.process.files.idle.lock().push((self.here.id, self.stream.0));
     }
 }

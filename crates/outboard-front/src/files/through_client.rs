@@ -6,8 +6,7 @@ use super::descriptor::Span;
 use super::lane::Lane;
 use super::pieces::{pull, push};
 use super::{Failure, File, Memory, Outcome};
-use crate::backend::{Backend, HostPtr};
-use crate::copy::Operand;
+use crate::backend::Backend;
 use crate::process::Process;
 
 /// Reads into device memory; the bytes have arrived when this returns.
@@ -24,10 +23,7 @@ pub(super) fn read<B: Backend>(
         unsafe { file.read_at(Span::of(piece), offset + at as u64) }
     };
     let drain = |piece: &[u8], at: usize| {
-        let from = Operand::Host(HostPtr::of(piece.as_ptr()));
-        let to = Operand::Device(to.address.offset(at as u64));
-        // SAFETY: the piece can be read, and the copy has taken its bytes when it returns.
-        unsafe { lane.copy(to, from, piece.len()) }?;
+        lane.upload(to.address.offset(at as u64), piece)?;
         Ok(piece.len())
     };
     let (moved, failure) = pull(&process.files.buffers, bytes, fill, drain);
@@ -48,10 +44,7 @@ pub(super) fn write<B: Backend>(
         lane.follow_default()?;
     }
     let fill = |piece: &mut [u8], at: usize| {
-        let to = Operand::Host(HostPtr::of(piece.as_ptr()));
-        let from = Operand::Device(from.address.offset(at as u64));
-        // SAFETY: the piece is the caller's own, and the bytes are there when the copy returns.
-        unsafe { lane.copy(to, from, piece.len()) }?;
+        lane.download(from.address.offset(at as u64), piece)?;
         Ok(piece.len())
     };
     let drain = |piece: &[u8], at: usize| file.write_at(Span::of(piece), offset + at as u64);

@@ -108,6 +108,7 @@ pub(crate) fn submit(handle: Handle, requests: &[Request]) -> Result<()> {
     let batch = look(handle)?;
     require(!requests.is_empty())?;
     let operations = requests.iter().map(operation).collect::<Result<Vec<_>>>()?;
+    let threads = threads::way().ok_or(Failure::Code(code::BATCH_SUBMIT_FAILED))?;
     {
         let mut state = batch.state.lock();
         if state.under_way() + state.ended.len() + operations.len() > batch.room {
@@ -115,9 +116,11 @@ pub(crate) fn submit(handle: Handle, requests: &[Request]) -> Result<()> {
         }
         state.waiting.extend(operations);
     }
-    let begun = (0..requests.len()).all(|_| threads::run(Arc::clone(&batch)));
-    // Without a thread, nothing of it would ever begin.
-    if begun { Ok(()) } else { Err(Failure::Code(code::BATCH_SUBMIT_FAILED)) }
+    for _ in requests {
+        // The threads never end.
+        let _ = threads.send(Arc::clone(&batch));
+    }
+    Ok(())
 }
 
 impl Batch {

@@ -14,16 +14,16 @@ const THREADS: usize = 4;
 /// The way to the threads, and the process that has them.
 static THREADS_OF: Mutex<Option<(u32, Sender<Arc<Batch>>)>> = Mutex::new(None);
 
-/// Has a thread make the next transfer of a batch, unless there is none.
-pub(super) fn run(batch: Arc<Batch>) -> bool {
+/// The way to the threads: one makes the next transfer of a batch that it is given. `None` if there
+/// are no threads to be had.
+pub(super) fn way() -> Option<Sender<Arc<Batch>>> {
     let mut threads = THREADS_OF.lock();
     let own = std::process::id();
     // A child that was forked has none of its parent's threads.
     if threads.as_ref().is_none_or(|(of, _)| *of != own) {
-        let Some(way) = start() else { return false };
-        *threads = Some((own, way));
+        *threads = Some((own, start()?));
     }
-    threads.as_ref().is_some_and(|(_, way)| way.send(batch).is_ok())
+    threads.as_ref().map(|(_, way)| way.clone())
 }
 
 fn start() -> Option<Sender<Arc<Batch>>> {
