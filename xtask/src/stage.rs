@@ -8,6 +8,7 @@
 //! lib/outboard/client/libnccl.so.2      NCCL, which runs on the servers
 //! lib/outboard/client/libcufile.so.0    cuFile, by which files get to the servers
 //! lib/outboard/liboutboard-mpi.so       what `outboard run --mpi` preloads
+//! lib/outboard/include                  headers for programs: add it with -I
 //! lib/outboard/python                   modules that Python packages look for
 //! lib/outboard/cpu/libcuda.so.1         the software device as a driver of its own, for --local-cpu
 //! lib/outboard/liboutboard-cpu.so       the same, for the server
@@ -67,6 +68,9 @@ const COMPLETIONS: [(&str, &str); 3] = [
 
 /// Packages of the folder `python`.
 pub(crate) const PYTHON: [&str; 2] = ["outboard", "jax_plugins/outboard"];
+
+/// What programs include that move files to devices themselves.
+const IO_HEADER: &str = "include/outboard/io.h";
 
 /// How something is built.
 #[derive(Clone, Copy)]
@@ -131,6 +135,7 @@ impl Dist {
         place(&built.join("libcufile.so"), &lib.join("client/libcufile.so.0"))?;
         place(&built.join("liboutboard_cpu.so"), &lib.join("liboutboard-cpu.so"))?;
         place(&built.join("liboutboard_mpi.so"), &lib.join("liboutboard-mpi.so"))?;
+        place(&root().join(IO_HEADER), &lib.join(IO_HEADER))?;
         for package in PYTHON {
             modules(&root().join("python").join(package), &lib.join("python").join(package))?;
         }

@@ -171,6 +171,28 @@ fn a_table_names_owners() {
     assert!(reasons.contains("with others than"), "{reasons}");
 }
 
+#[test]
+fn a_program_of_outboards_own_header_runs_everywhere() {
+    let folder = Folder::create();
+    let program = Program::new("own_io").arg(&folder.path("."));
+    let by = |server: u8, here: u8| {
+        format!(
+            "read by the server {server}, here {here}\nwritten by the server {server}, here {here}\n"
+        )
+    };
+    let server = sharing(&folder, &format!(":rw:as={}", own_user()));
+    let said = program.through(&server);
+    said.expect_success("by the server");
+    assert_eq!(said.stdout, by(1, 0));
+    let nothing = Server::start_with(&["--driver", Driver::chosen().name()], &[]);
+    let said = program.through(&nothing);
+    said.expect_success("by the client");
+    assert_eq!(said.stdout, by(0, 1));
+    let said = program.arg("apart").directly();
+    said.expect_success("without Outboard");
+    assert_eq!(said.stdout, by(0, 0));
+}
+
 /// The answer of a read that was under way arrives over the next connection.
 #[test]
 fn cut_connections_change_nothing() {
