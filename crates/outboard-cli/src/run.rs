@@ -26,6 +26,10 @@ pub(crate) struct Args {
     /// and what they waited for.
     #[arg(long)]
     stats: bool,
+    /// Have servers that share a file read it when the program copies from a mapping of it, as
+    /// `torch.load(mmap=True)` and safetensors do (`files` in the configuration).
+    #[arg(long)]
+    files: bool,
     /// The program and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -56,6 +60,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let name = program.next().unwrap_or_default();
     let mut command = Command::new(&name);
     command.args(program);
+    if args.files {
+        command.env("OUTBOARD_FILES", "mapped");
+    }
     let Devices { chosen, wanted, pool } = args.devices;
     if let Some(gpus) = wanted.gpus {
         let error = with_lease(command, &wanted, &pool, gpus, chosen.no_wait, args.stats)?;

@@ -75,6 +75,27 @@ fn they_are_read_and_written_by_the_server() {
 }
 
 #[test]
+fn mapped_files_are_read_by_the_server_while_they_are_the_files() {
+    let folder = Folder::create();
+    let path = folder.path("file");
+    fill(&path, 20_000_003, 1);
+    let program = Program::new("file_mapping").arg(&path);
+    let asked = program.clone().env("OUTBOARD_FILES", "mapped");
+    let (server, nothing) =
+        (sharing(&folder, ""), Server::start_with(&["--driver", Driver::chosen().name()], &[]));
+    for transport in ["tcp", "shm"] {
+        let profile = asked.clone().env("OUTBOARD_TRANSPORT", transport).statistics(&server);
+        let (read, ..) = files(&profile);
+        // The whole file and a part of it; then, where the stream is done when it is asked, another
+        // part.
+        let parts = [20_000_003 + 5_000_001, 20_000_003 + 5_000_001 + 6_000_000];
+        assert!(parts.contains(&read), "{transport}: {profile}");
+        assert_eq!(files(&asked.statistics(&nothing)).0, 0);
+        assert_eq!(files(&program.statistics(&server)).0, 0, "nobody has asked");
+    }
+}
+
+#[test]
 fn a_change_is_noticed() {
     let folder = Folder::create();
     let server = sharing(&folder, "");

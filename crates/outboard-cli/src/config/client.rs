@@ -192,6 +192,13 @@ pub(crate) const KEYS: &[Key] = &[
         check: |text| one_of(text, &["on", "off"]),
     },
     Key {
+        name: "files",
+        variable: "OUTBOARD_FILES",
+        meaning: "Whether copies to a device from memory that is a mapping of a file, such as `torch.load(mmap=True)` makes, have a server that shares the file read it: `mapped` or `off`; the default is off.",
+        is_of_a_server: false,
+        check: |text| one_of(text, &["mapped", "off"]),
+    },
+    Key {
         name: "nccl-init-timeout",
         variable: "OUTBOARD_NCCL_INIT_TIMEOUT",
         meaning: "For how many seconds a rank waits for the others of a new communicator; 0 waits without end; the default is 600.",

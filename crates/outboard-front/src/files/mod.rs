@@ -8,6 +8,7 @@ mod by_reference;
 mod descriptor;
 mod host;
 mod lane;
+pub(crate) mod mapped;
 mod pieces;
 mod through_client;
 
@@ -140,6 +141,11 @@ impl File {
     }
 }
 
+/// Whether nothing but a device has such memory: no page of it is here.
+fn is_plain(kind: Kind) -> bool {
+    matches!(kind, Kind::Device | Kind::Pooled(_) | Kind::Global | Kind::Mapped { .. })
+}
+
 /// Where `bytes` from `address` on are. Memory that is not known is the program's own.
 fn place(front: &'static Front, address: UnifiedPtr, bytes: usize) -> Result<Place, CUresult> {
     let Some(found) = find(front, address) else {
@@ -152,9 +158,6 @@ fn place(front: &'static Front, address: UnifiedPtr, bytes: usize) -> Result<Pla
     }
     let ctx = context_of(front, allocation)?;
     let context = context::by_id(front, ctx).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
-    let plain = matches!(
-        allocation.kind,
-        Kind::Device | Kind::Pooled(_) | Kind::Global | Kind::Mapped { .. }
-    );
+    let plain = is_plain(allocation.kind);
     Ok(Place::Device(Memory { here: context.live()?, address: address.device(), plain }))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -87,6 +88,10 @@ pub(crate) struct Files {
     /// Streams that no file uses just now: context and handle.
     pub(crate) idle: Mutex<Vec<(ContextId, u64)>>,
     pub(crate) buffers: Buffers,
+    /// Whether copies from memory that is a file's name the file; found out by the first copy.
+    maps: OnceLock<bool>,
+    /// Files that are the program's memory, the oldest first.
+    pub(crate) mapped: Mutex<Vec<(Key, Arc<File>)>>,
     /// The sums of all files.
     pub(crate) read: Moved,
     pub(crate) written: Moved,
@@ -96,6 +101,10 @@ pub(crate) struct Files {
     reasons: Mutex<BTreeMap<String, u64>>,
 }
 
+/// Asks for copies from memory that is a file's to name the file.
+const VARIABLE: &str = "OUTBOARD_FILES";
+/// Which file, by device and inode.
+pub(crate) type Key = ((u32, u32), u64);
 /// So many reasons are told apart.
 const MOST_REASONS: usize = 32;
 
@@ -105,11 +114,20 @@ impl Files {
             table: Table::new(Kind::File),
             idle: Mutex::new(Vec::new()),
             buffers: Buffers::new(),
+            maps: OnceLock::new(),
+            mapped: Mutex::new(Vec::new()),
             read: Moved::new(),
             written: Moved::new(),
             share_none: Mutex::new(Vec::new()),
             reasons: Mutex::new(BTreeMap::new()),
         }
+    }
+
+    /// Whether copies from memory that is a file's name the file.
+    #[inline]
+    pub(crate) fn maps(&self) -> bool {
+        let is_wanted = || std::env::var_os(VARIABLE).is_some_and(|value| value == "mapped");
+        *self.maps.get_or_init(is_wanted)
     }
 
     /// Whether the context's server is known to share no files.
