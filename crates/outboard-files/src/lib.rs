@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod identity;
+mod limits;
 mod mounts;
 mod name;
 mod opener;
@@ -31,6 +32,7 @@ mod user;
 mod tests;
 
 pub use identity::{Difference, Identity, changed_since};
+pub use limits::LONGEST_TEXT;
 pub use name::BadName;
 pub use opener::{Access, Checked, Opened, Opener, Request};
 pub use proof::{BadChallenge, Block, Challenge, LONGEST_BLOCK, MOST_BLOCKS, answer};
@@ -38,6 +40,3 @@ pub use reference::{NoReference, Reference};
 pub use refused::{Refused, Unopened};
 pub use share::{BadShare, Share, Terms};
 pub use user::{BadUser, User};
-
-/// The longest source, and the longest path below one, in bytes.
-pub const LONGEST_TEXT: usize = 4096;

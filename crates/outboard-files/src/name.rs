@@ -1,6 +1,6 @@
 //! Names of files as clients say them: a source, and a path below it.
 
-use crate::LONGEST_TEXT;
+use crate::limits::LONGEST_TEXT;
 
 /// Why a text names no file that could be shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use rustix::fs::FileType;
 
-use crate::LONGEST_TEXT;
 use crate::identity::{Identity, Status, kind_name};
+use crate::limits::LONGEST_TEXT;
 use crate::mounts;
 
 /// An open file, by names that another machine with the same file system understands.

@@ -9,7 +9,6 @@ use crate::backend::{
 use crate::capture;
 use crate::context::Here;
 use crate::copy::{Copy, Method, Resolved, Sides, Wait, plan};
-use crate::files::mapped;
 use crate::order::wait_for;
 use crate::process::Process;
 use crate::stream::{DefaultStream, resolve_default};
@@ -104,11 +103,6 @@ impl Queue {
                 (Method::OnHost, Memory::Host(dst), Memory::Host(src)) => {
                     self.synchronize(process)?;
                     copy_on_host(copy, dst, src);
-                    Ok(())
-                }
-                (Method::ToDevice(_), Memory::Device(dst), Memory::Host(src))
-                    if mapped::upload(process, (&self.here, self.stream), dst, src, bytes) =>
-                {
                     Ok(())
                 }
                 (Method::ToDevice(mode), Memory::Device(dst), Memory::Host(src)) => {

@@ -13,9 +13,11 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use super::{File, Memory, by_reference, open};
-use crate::backend::{Backend, DevicePtr, HostPtr, StreamId};
+use crate::backend::{Backend, Extent, StreamId, UnifiedPtr};
+use crate::capture;
 use crate::context::Here;
-use crate::memory::find;
+use crate::copy::{Copy, Operand};
+use crate::memory::{Found, check_found, find};
 use crate::parts::files::Key;
 use crate::process::Process;
 
@@ -34,19 +36,24 @@ const PRESENT: u64 = 1 << 63;
 pub(crate) fn upload<B: Backend>(
     process: &'static Process<B>,
     (here, stream): (&Here, StreamId),
-    to: DevicePtr,
-    from: HostPtr,
-    bytes: u64,
+    copy: &Copy,
 ) -> bool {
-    if bytes < LEAST || !process.files.maps() || process.files.shares_none(here.id) {
+    if !process.files.maps() || process.files.shares_none(here.id) {
         return false;
     }
+    let Some((to, from, bytes)) = row(copy).filter(|(.., bytes)| *bytes >= LEAST) else {
+        return false;
+    };
     let (Ok(count), Some(end)) = (usize::try_from(bytes), from.0.checked_add(bytes)) else {
         return false;
     };
-    let target = find(process, to.unified());
-    let plain = target.is_some_and(|found| super::is_plain(found.2.kind));
-    if !plain || find(process, from.unified()).is_some() {
+    let is_plain = |found: &Found| {
+        super::is_plain(found.2.kind) && check_found(process, found, to, bytes).is_ok()
+    };
+    if !find(process, to).as_ref().is_some_and(is_plain) || find(process, from).is_some() {
+        return false;
+    }
+    if capture::refuse(process, here, stream).is_err() {
         return false;
     }
     let Some((file, offset)) = file_of(process, from.0..end) else { return false };
@@ -54,13 +61,27 @@ pub(crate) fn upload<B: Backend>(
     if !idle(stream) || (stream != StreamId::LEGACY && !idle(StreamId::LEGACY)) {
         return false;
     }
-    let memory = Memory { here: here.clone(), address: to, plain };
+    let memory = Memory { here: here.clone(), address: to.device(), plain: true };
     let read = by_reference::read(process, &file, &memory, count, offset);
     if read != Some(Ok(count)) {
         return false;
     }
     process.files.read.count(count, true);
     true
+}
+
+/// Destination, source and size of a copy of bytes that follow each other; no array's.
+fn row(copy: &Copy) -> Option<(UnifiedPtr, UnifiedPtr, u64)> {
+    let address = |operand: &Operand| match operand {
+        Operand::Host(at) => Some(at.unified()),
+        Operand::Device(at) => Some(at.unified()),
+        Operand::Unified(at) => Some(*at),
+        Operand::Array(_) => None,
+    };
+    let bytes = copy.extent.width;
+    let is_row = copy.extent == Extent::row(bytes);
+    let (to, from) = (address(&copy.dst.operand)?, address(&copy.src.operand)?);
+    (is_row && copy.dst.at == (0, 0, 0) && copy.src.at == (0, 0, 0)).then_some((to, from, bytes))
 }
 
 /// The file of these bytes, and where in it they are.

@@ -78,7 +78,8 @@ pub(crate) struct FileCopy {
     pub(crate) to_device: bool,
 }
 
-/// How many bytes were moved, and the `errno` of what ended it early; 0: nothing, or the file's end.
+/// How many bytes were moved, and the `errno` of what ended it early; 0: nothing did, or the file
+/// ended.
 pub(crate) type Moved = (u64, u32);
 
 /// Where a copy ended early: its first part that did not come whole.

@@ -11,7 +11,8 @@ use outboard_abi::{CUcontext, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
 
 use crate::backend::{Backend, DevicePtr, HostPtr, Result, UnifiedPtr};
 use crate::copy::{Copy, Operand, Structure, Wait};
-use crate::copy_queue::{Queue, queue, queue_default};
+use crate::copy_queue::Queue;
+use crate::files::mapped;
 use crate::process::Process;
 use crate::stream::{DefaultStream, find, resolve_default};
 
@@ -34,6 +35,40 @@ unsafe fn described<B: Backend>(
             Queue { here, stream, wait: Wait::Asynchronous }.submit(process, &copy)
         })
     }
+}
+
+/// Queues a copy in a stream, unless the server reads the file that its source is.
+///
+/// # Safety
+/// As [`Queue::submit`].
+unsafe fn queue<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+    copy: &Copy,
+) -> Result<()> {
+    let (here, stream) = find(process, stream)?;
+    if mapped::upload(process, (&here, stream), copy) {
+        return Ok(());
+    }
+    // SAFETY: by the contract above.
+    unsafe { Queue { here, stream, wait: Wait::Asynchronous }.submit(process, copy) }
+}
+
+/// As [`queue`], in a default stream, and waits as far as CUDA says.
+///
+/// # Safety
+/// As [`Queue::submit`].
+unsafe fn queue_default<B: Backend>(
+    process: &'static Process<B>,
+    default: DefaultStream,
+    copy: &Copy,
+) -> Result<()> {
+    let (here, stream) = resolve_default(process, default)?;
+    if mapped::upload(process, (&here, stream), copy) {
+        return Ok(());
+    }
+    // SAFETY: by the contract above.
+    unsafe { Queue { here, stream, wait: Wait::Synchronous }.submit(process, copy) }
 }
 
 /// As [`described`], in a default stream.
