@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::{Phase, Table};
 use crate::collectives::MOST_OF_A_SESSION;
 use crate::dial::{Call, Callee};
-use crate::files::Openings;
+use crate::files;
 use crate::workers::{Ended, Worker};
 use outboard_control::messages::{ToSupervisor, ToWorker};
 use outboard_control::number::Number;
@@ -61,9 +61,9 @@ pub(super) async fn look_after(
     let (answers, mut answers_in) = mpsc::unbounded_channel();
     let (started, welcome) = (Instant::now(), Some(welcome));
     let connecting = Rc::new(Semaphore::new(MOST_OF_A_SESSION));
-    let openings = Rc::default();
+    let opening = Rc::new(Semaphore::new(files::MOST_OF_A_SESSION));
     let mut attendant =
-        Attendant { worker, session, table, started, welcome, answers, connecting, openings };
+        Attendant { worker, session, table, started, welcome, answers, connecting, opening };
     let Inbox { mut further, mut stop, mut orders } = inbox;
     let (mut stopped, mut why, mut kill_at) = (false, None, None);
     loop {
@@ -103,6 +103,7 @@ pub(super) async fn look_after(
     }
     // A token of a session that has ended names nothing.
     table.shares.forget(session);
+    table.outside.files.forget(session);
     attendant.end(stopped, why).await;
 }
 
@@ -126,8 +127,8 @@ pub(super) struct Attendant<'a> {
     pub(super) answers: mpsc::UnboundedSender<ToWorker>,
     /// The room for connections of its collectives.
     pub(super) connecting: Rc<Semaphore>,
-    /// The files that are being opened for it.
-    pub(super) openings: Rc<Openings>,
+    /// The room for openings of files.
+    pub(super) opening: Rc<Semaphore>,
 }
 
 impl Attendant<'_> {

@@ -18,7 +18,7 @@ impl Attendant<'_> {
         let (true, Some(owner)) = (table.outside.files.are_shared(), owner) else {
             return self.reply(request, None);
         };
-        let (answers, openings) = (self.answers.clone(), Rc::clone(&self.openings));
+        let (answers, opening) = (self.answers.clone(), Rc::clone(&self.opening));
         let access = match (reads, writes) {
             (_, false) => Access::Read,
             (true, true) => Access::ReadWrite,
@@ -27,28 +27,31 @@ impl Attendant<'_> {
         tokio::task::spawn_local(async move {
             let path = String::from_utf8_lossy(&file.path).into_owned();
             let source = file.source.clone();
-            let opened = table.outside.files.open(&openings, owner, file, access).await;
+            let opened = table.outside.files.open((session, &opening), owner, file, access).await;
             let (opened, opening) = match opened {
                 Ok((number, challenge)) => (number, FileOpening::Opened(challenge)),
                 Err(reason) => {
-                    tracing::info!(session = %Number(session), source, path, reason, "a file is not opened for a client");
+                    tracing::debug!(session = %Number(session), source, path, reason, "a file is not opened for a client");
                     (0, FileOpening::Refused(reason))
                 }
             };
             let mut writer = Writer::new();
             FileAnswer { opened, opening }.encode(&mut writer);
-            // The worker may have ended meanwhile.
-            let _ = answers.send(ToWorker::Answer { request, payload: Some(writer.into_vec()) });
+            let answer = ToWorker::Answer { request, payload: Some(writer.into_vec()) };
+            if answers.send(answer).is_err() {
+                // The worker has ended meanwhile.
+                table.outside.files.forget(session);
+            }
         });
     }
 
     /// Gives a file to the worker, if its client has shown that it can read it.
     pub(super) fn prove_file(&self, request: u64, opened: u64, proof: [u8; 32]) {
         let (session, table) = (self.session, Rc::clone(self.table));
-        let (answers, openings) = (self.answers.clone(), Rc::clone(&self.openings));
+        let (answers, opening) = (self.answers.clone(), Rc::clone(&self.opening));
         tokio::task::spawn_local(async move {
             let answer = |payload| ToWorker::Answer { request, payload: Some(payload) };
-            match table.outside.files.prove(&openings, opened, proof).await {
+            match table.outside.files.prove((session, &opening), opened, proof).await {
                 Ok(checked) => {
                     let sessions = table.sessions.borrow();
                     // Without the session, nobody needs it.
@@ -58,7 +61,7 @@ impl Attendant<'_> {
                     }
                 }
                 Err(reason) => {
-                    tracing::info!(session = %Number(session), reason, "a file is not given to a client");
+                    tracing::debug!(session = %Number(session), reason, "a file is not given to a client");
                     let _ = answers.send(answer(reason.into_bytes()));
                 }
             }

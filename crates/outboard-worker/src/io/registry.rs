@@ -135,6 +135,9 @@ impl Registry {
         let prove = |request| ToSupervisor::ProveFile { request, opened, proof };
         Ok(match self.ask(prove, None, FILES_PATIENCE)? {
             Some((_, Some(descriptor))) => Ok(descriptor),
+            Some((reason, None)) if reason.is_empty() => {
+                Err("the session has too many descriptors".to_owned())
+            }
             Some((reason, None)) => Err(outboard_wire::plain(&String::from_utf8_lossy(&reason))),
             None => Err("the server shares no files".to_owned()),
         })
