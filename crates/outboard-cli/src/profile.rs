@@ -434,7 +434,7 @@ mod tests {
         (one.files.read_by_servers, one.files.written_here) = (5_000_000, 7);
         one.files.reasons.insert("it is elsewhere".to_owned(), 2);
         let said = one.devices();
-        let end = "; files: 5.00 MB read and written by the server, 7 B through this process \
+        let end = "; files: 5000 kB read and written by the server, 7 B through this process \
                    (2 of them: it is elsewhere)";
         assert!(said.ends_with(end), "{said}");
     }

@@ -48,7 +48,8 @@ impl Args {
 /// The shares of a file with that text.
 fn parse(text: &str, file: &Path) -> Result<Vec<Share>, Failure> {
     let tables: BTreeMap<String, Terms> = toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+        let before = error.span().map_or("", |span| &text[..span.start]);
+        let line = 1 + before.matches('\n').count();
         let sentence = format!("{}, line {line}: {}", file.display(), error.message());
         Failure::new(Code::BadConfiguration, sentence, HELP)
     })?;
