@@ -36,7 +36,7 @@ const TOLERANCE: f64 = 1.05;
 /// So often is counted what seems too much. A call that has to wake the sender's thread, or finds
 /// its buffer taken, takes more, and how many do depends on when the threads run; what is counted
 /// is the least.
-const ATTEMPTS: usize = 6;
+const ATTEMPTS: usize = 12;
 
 /// Calls that the client answers by itself.
 const LOCAL: [&str; 11] = [
