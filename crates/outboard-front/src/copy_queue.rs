@@ -1,7 +1,6 @@
 //! The one path of every copy: looks up its sides, plans it and queues it.
 
 use outboard_abi::CUresult;
-use outboard_abi::CUstream;
 
 use crate::backend::{
     Backend, BoxCopy, ContextId, Extent, HostPtr, Memory, Rect, Result, Side, StreamId,
@@ -11,7 +10,6 @@ use crate::context::Here;
 use crate::copy::{Copy, Method, Resolved, Sides, Wait, plan};
 use crate::order::wait_for;
 use crate::process::Process;
-use crate::stream::{DefaultStream, resolve_default};
 
 /// The context and the stream of a copy.
 pub(crate) struct Queue {
@@ -215,32 +213,4 @@ unsafe fn copy_on_host(copy: &BoxCopy, dst: HostPtr, src: HostPtr) {
             )
         };
     }
-}
-
-/// Queues a copy in the stream that a call names.
-///
-/// # Safety
-/// As [`Queue::submit`].
-pub(crate) unsafe fn queue<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    copy: &Copy,
-) -> Result<()> {
-    let (here, stream) = crate::stream::find(process, stream)?;
-    // SAFETY: by the contract above.
-    unsafe { Queue { here, stream, wait: Wait::Asynchronous }.submit(process, copy) }
-}
-
-/// Queues a copy in the default stream that a call means, and waits as far as CUDA says.
-///
-/// # Safety
-/// As [`Queue::submit`].
-pub(crate) unsafe fn queue_default<B: Backend>(
-    process: &'static Process<B>,
-    default: DefaultStream,
-    copy: &Copy,
-) -> Result<()> {
-    let (here, stream) = resolve_default(process, default)?;
-    // SAFETY: by the contract above.
-    unsafe { Queue { here, stream, wait: Wait::Synchronous }.submit(process, copy) }
 }

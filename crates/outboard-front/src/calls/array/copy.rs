@@ -6,8 +6,8 @@ use outboard_abi::{CUarray, CUdeviceptr, CUdeviceptr_v1, CUstream};
 
 use crate::array::resolve;
 use crate::backend::{Backend, DevicePtr, Extent, HostPtr, Layout, Result};
+use crate::calls::copy::{queue, queue_default};
 use crate::copy::{Copy, End, Operand};
-use crate::copy_queue::{queue, queue_default};
 use crate::process::{Front, Process};
 use crate::stream::DefaultStream;
 

@@ -41,7 +41,7 @@ unsafe fn described<B: Backend>(
 ///
 /// # Safety
 /// As [`Queue::submit`].
-unsafe fn queue<B: Backend>(
+pub(super) unsafe fn queue<B: Backend>(
     process: &'static Process<B>,
     stream: CUstream,
     copy: &Copy,
@@ -58,7 +58,7 @@ unsafe fn queue<B: Backend>(
 ///
 /// # Safety
 /// As [`Queue::submit`].
-unsafe fn queue_default<B: Backend>(
+pub(super) unsafe fn queue_default<B: Backend>(
     process: &'static Process<B>,
     default: DefaultStream,
     copy: &Copy,
