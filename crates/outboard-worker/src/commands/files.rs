@@ -6,9 +6,9 @@ use outboard_abi::CUresult;
 use outboard_control::meter::{self, Direction, Way};
 use outboard_wire::messages::*;
 use outboard_wire::{DevicePtr, ObjectId};
-use rustix::io::Errno;
 
 use crate::answer::{Answer, Outcome};
+use crate::files::errno_of;
 use crate::generated::dispatch::FilesCommands;
 use crate::staging::{FileCopy, Moved};
 use crate::worker::Worker;
@@ -41,43 +41,13 @@ impl FilesCommands for Worker {
     }
 
     fn file_read(&mut self, m: FileRead, answer: Answer<FileRead>) {
-        let copy = match self.file_copy(m.file, m.offset, m.bytes, m.dst, true) {
-            Ok(copy) => copy,
-            Err(error) => return answer.error(error),
-        };
-        let (context, busy) = (copy.context, self.files.busy());
-        self.on_helper(
-            context,
-            answer,
-            move |_| checked(copy.file.check_read(), || copy.run()),
-            move |answer, outcome| {
-                drop(busy);
-                answer.result(outcome.map(|(moved, errno)| {
-                    meter::page().moved(Direction::In, Way::Files, moved);
-                    FileReadReply { moved, errno }
-                }));
-            },
-        );
+        let copy = self.file_copy(m.file, m.offset, m.bytes, m.dst, true);
+        self.move_file(copy, answer, |(moved, errno)| FileReadReply { moved, errno });
     }
 
     fn file_write(&mut self, m: FileWrite, answer: Answer<FileWrite>) {
-        let copy = match self.file_copy(m.file, m.offset, m.bytes, m.src, false) {
-            Ok(copy) => copy,
-            Err(error) => return answer.error(error),
-        };
-        let (context, busy) = (copy.context, self.files.busy());
-        self.on_helper(
-            context,
-            answer,
-            move |_| checked(copy.file.check_write(), || copy.run()),
-            move |answer, outcome| {
-                drop(busy);
-                answer.result(outcome.map(|(moved, errno)| {
-                    meter::page().moved(Direction::Out, Way::Files, moved);
-                    FileWriteReply { moved, errno }
-                }));
-            },
-        );
+        let copy = self.file_copy(m.file, m.offset, m.bytes, m.src, false);
+        self.move_file(copy, answer, |(moved, errno)| FileWriteReply { moved, errno });
     }
 
     fn file_sync(&mut self, m: FileSync, answer: Answer<FileSync>) {
@@ -86,10 +56,7 @@ impl FilesCommands for Worker {
             Err(error) => return answer.error(error),
         };
         self.helpers.run_in_turn(move || {
-            let errno = match file.file.sync_all() {
-                Ok(()) => 0,
-                Err(error) => error.raw_os_error().unwrap_or(libc::EIO) as u32,
-            };
+            let errno = file.file.sync_all().err().map_or(0, |error| errno_of(&error));
             answer.ok(&FileSyncReply { errno });
         });
     }
@@ -99,18 +66,37 @@ impl FilesCommands for Worker {
     }
 }
 
-/// Moves nothing if the file may not be used so.
-fn checked(
-    check: Result<(), Errno>,
-    run: impl FnOnce() -> Result<Moved, CUresult>,
-) -> Result<Moved, CUresult> {
-    match check {
-        Ok(()) => run(),
-        Err(errno) => Ok((0, errno.raw_os_error() as u32)),
-    }
-}
-
 impl Worker {
+    /// Makes a copy between a file and device memory, and answers when it is done. Nothing is moved
+    /// if the file may not be used so.
+    fn move_file<M: Call + 'static>(
+        &mut self,
+        copy: Result<FileCopy, CUresult>,
+        answer: Answer<M>,
+        reply: impl FnOnce(Moved) -> M::Reply<'static> + Send + 'static,
+    ) {
+        let copy = match copy {
+            Ok(copy) => copy,
+            Err(error) => return answer.error(error),
+        };
+        let (context, busy) = (copy.context, self.files.busy());
+        let direction = if copy.to_device { Direction::In } else { Direction::Out };
+        let work = move |_| {
+            let may = if copy.to_device { copy.file.check_read() } else { copy.file.check_write() };
+            match may {
+                Ok(()) => copy.run(),
+                Err(errno) => Ok((0, errno.raw_os_error() as u32)),
+            }
+        };
+        self.on_helper(context, answer, work, move |answer, outcome| {
+            drop(busy);
+            answer.result(outcome.map(|moved| {
+                meter::page().moved(direction, Way::Files, moved.0);
+                reply(moved)
+            }));
+        });
+    }
+
     /// A copy between a file and memory of the command's context.
     fn file_copy(
         &mut self,

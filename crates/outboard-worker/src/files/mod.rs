@@ -180,3 +180,8 @@ impl Files {
 fn silent(error: &io::Error) -> String {
     format!("the server does not say whether it opens the file: {error}")
 }
+
+/// The `errno` of what the system said of a file.
+pub(crate) fn errno_of(error: &io::Error) -> u32 {
+    error.raw_os_error().unwrap_or(libc::EIO) as u32
+}

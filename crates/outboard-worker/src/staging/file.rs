@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::memory::Pool;
 use crate::contexts::{Context, current};
+use crate::files::errno_of;
 use crate::helpers::Helpers;
 use crate::objects::Handle;
 
@@ -196,10 +197,6 @@ impl FileCopy {
     }
 }
 
-fn number(error: &io::Error) -> u32 {
-    error.raw_os_error().unwrap_or(libc::EIO) as u32
-}
-
 /// Reads until the memory is full or the file ends; how many bytes, and the `errno` of an error.
 fn read(file: &File, memory: &mut [u8], offset: u64) -> (usize, u32) {
     let mut read = 0;
@@ -208,7 +205,7 @@ fn read(file: &File, memory: &mut [u8], offset: u64) -> (usize, u32) {
             Ok(0) => break,
             Ok(more) => read += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (read, number(&error)),
+            Err(error) => return (read, errno_of(&error)),
         }
     }
     (read, 0)
@@ -222,7 +219,7 @@ fn write(file: &File, memory: &[u8], offset: u64) -> (usize, u32) {
             Ok(0) => return (written, libc::EIO as u32),
             Ok(more) => written += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (written, number(&error)),
+            Err(error) => return (written, errno_of(&error)),
         }
     }
     (written, 0)
