@@ -39,6 +39,7 @@ mod outside;
 mod over;
 mod peer;
 pub mod pool;
+mod queues;
 mod records;
 pub mod resume;
 mod secure;

@@ -17,6 +17,7 @@ use crate::sharing::Queue;
 use crate::tally::Tally;
 use crate::upgrade::{Coming, Counter};
 use crate::warm::Warm;
+use crate::{queues, workers};
 use outboard_auth::hellos::Hellos;
 
 /// What the tasks of one supervisor share.
@@ -58,6 +59,16 @@ impl Supervisor {
     /// How many workers there may be yet.
     pub(crate) fn sessions_left(&self) -> usize {
         self.parts.sessions.saturating_sub(self.sessions.len())
+    }
+
+    /// How to start a further worker.
+    pub(crate) fn worker_order(&self) -> workers::Order<'_> {
+        let there = self.sessions.len() + self.warm.len();
+        workers::Order {
+            command: &self.config.worker,
+            log_format: self.config.log_format,
+            queues: queues::of_another(there, self.warm.known_devices().unwrap_or(1)),
+        }
     }
 
     /// Why no client would get a session now, if so.

@@ -156,6 +156,11 @@ impl Warm {
         }
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
     /// How many are ready.
     pub(super) fn ready(&self) -> usize {
         self.waiting.borrow().iter().filter(|waiting| waiting.ready).count()

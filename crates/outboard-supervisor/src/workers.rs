@@ -18,12 +18,8 @@ use tokio::process::{Child, Command};
 use crate::cgroup::Member;
 use crate::command::WorkerCommand;
 use crate::logs;
+use crate::queues;
 use outboard_control::messages::{self, ToSupervisor, ToWorker};
-
-/// Hardware queues of a device that NVIDIA's driver spreads streams over, by its own variable: the
-/// most there are, and not eight. If two streams share a queue and one is blocked, the other is
-/// blocked too, even if the first waits for it; and the worker has streams beside the program's.
-const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
 
 /// A worker may be behind with its messages for so long, ...
 const DELIVERY: Duration = Duration::from_secs(10);
@@ -39,6 +35,8 @@ const OWN_VARIABLES: [&str; 5] =
 pub(super) struct Order<'a> {
     pub(super) command: &'a WorkerCommand,
     pub(super) log_format: logs::Format,
+    /// Hardware queues of its devices, unless the supervisor's own environment says how many.
+    pub(super) queues: u32,
 }
 
 /// A worker process and the socket to it.
@@ -110,8 +108,8 @@ impl Worker {
         for variable in OWN_VARIABLES {
             command.env_remove(variable);
         }
-        if std::env::var_os(QUEUES.0).is_none() {
-            command.env(QUEUES.0, QUEUES.1);
+        if std::env::var_os(queues::VARIABLE).is_none() {
+            command.env(queues::VARIABLE, order.queues.to_string());
         }
         command
             .args(&order.command.args)

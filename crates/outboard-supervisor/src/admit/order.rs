@@ -19,7 +19,7 @@ use crate::sharing::AdmittedPlace;
 use crate::supervisor::Supervisor;
 use crate::tally::Given;
 use crate::warm::{self, Taken};
-use crate::workers::{self, Worker};
+use crate::workers::Worker;
 use outboard_auth::certificate;
 use outboard_control::messages::{self, Start};
 use outboard_control::number::Number;
@@ -154,8 +154,7 @@ pub(super) async fn start(
         }
         room()?;
     }
-    let command = workers::Order { command: &config.worker, log_format: config.log_format };
-    let worker = Worker::spawn(&command).map_err(|error| {
+    let worker = Worker::spawn(&supervisor.worker_order()).map_err(|error| {
         tracing::error!(%error, program = %config.worker.program.display(), "cannot start a worker");
         refuse(RefusalCode::WorkerFailed, format!("the server cannot start a worker: {error}"))
     })?;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::changes::until;
 use crate::supervisor::Supervisor;
-use crate::workers::{Order, Worker};
+use crate::workers::Worker;
 
 impl Gauges {
     /// Requests gauges for each reader. Never ends.
@@ -40,9 +40,7 @@ impl Gauges {
 
     /// Starts a worker and asks it whenever a reader asks.
     async fn ask(&self, supervisor: &Supervisor) -> Over {
-        let config = &supervisor.config;
-        let order = Order { command: &config.worker, log_format: config.log_format };
-        let mut worker = match Worker::spawn(&order) {
+        let mut worker = match Worker::spawn(&supervisor.worker_order()) {
             Ok(worker) => worker,
             Err(error) => return Over::Failed(error.to_string()),
         };

@@ -7,14 +7,13 @@ use tokio::time::timeout;
 
 use super::{Pause, Warm, from_now};
 use crate::supervisor::Supervisor;
-use crate::workers::{Order, Worker};
+use crate::workers::Worker;
 
 impl Warm {
     /// Starts workers whenever there are fewer than wanted, and ends those that are not any more.
     /// Never ends.
     pub(crate) async fn keep(supervisor: Rc<Supervisor>) {
-        let (this, config) = (&supervisor.warm, &supervisor.config);
-        let order = Order { command: &config.worker, log_format: config.log_format };
+        let this = &supervisor.warm;
         loop {
             let changed = this.changed.notified();
             if this.stopping.get() {
@@ -22,7 +21,7 @@ impl Warm {
                 continue;
             }
             let wanted = this.wanted(supervisor.sessions_left());
-            let there = this.waiting.borrow().len();
+            let there = this.len();
             if there >= wanted {
                 this.dismiss(there - wanted);
                 let fall = this.demand.borrow().next_fall();
@@ -42,7 +41,7 @@ impl Warm {
                 }
             }
             this.pace.borrow_mut().started();
-            match Worker::spawn(&order) {
+            match Worker::spawn(&supervisor.worker_order()) {
                 Ok(worker) => this.watch(worker),
                 Err(error) => {
                     tracing::warn!(%error, "cannot start a worker ahead of its client");
