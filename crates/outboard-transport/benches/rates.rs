@@ -2,7 +2,8 @@
 //! over it, between two threads of this process over loopback, in turns.
 //!
 //! For each turn: GB/s, and seconds of processor time for each GB on either side, of a stream that
-//! one thread writes and another one reads (`one way`), and of one that both do (`both ways`).
+//! one thread writes and another one reads (`one way`), and of one that both do (`both ways`); then
+//! of several streams at once (`-- 8`: as many as a session has lanes), one way.
 
 #![allow(clippy::print_stdout, missing_docs)]
 
@@ -100,6 +101,19 @@ fn receive(stream: &dyn Stream) -> Duration {
     used() - before
 }
 
+/// Several streams at once, one way: the sum of what they carry.
+fn together(name: &str, pairs: &[Pair]) {
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for (here, there) in pairs {
+            scope.spawn(|| send(&**here));
+            scope.spawn(|| receive(&**there));
+        }
+    });
+    let rate = (pairs.len() * TURN) as f64 / 1e9 / begun.elapsed().as_secs_f64();
+    println!("{name:10} {:2} streams {rate:6.2} GB/s in sum", pairs.len());
+}
+
 fn turn(name: &str, (here, there): &Pair, both: bool) {
     let begun = Instant::now();
     let gigabytes = TURN as f64 / 1e9;
@@ -130,6 +144,13 @@ fn main() {
         for both in [false, true] {
             turn("tcp", &plain(), both);
             turn("tcp+tls", &encrypted.over(plain()), both);
+        }
+    }
+    for streams in std::env::args().skip(1).filter_map(|streams| streams.parse::<usize>().ok()) {
+        for _ in 0..TURNS {
+            together("tcp", &(0..streams).map(|_| plain()).collect::<Vec<_>>());
+            let pairs: Vec<_> = (0..streams).map(|_| encrypted.over(plain())).collect();
+            together("tcp+tls", &pairs);
         }
     }
 }
