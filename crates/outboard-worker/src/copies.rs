@@ -16,7 +16,7 @@ use super::io::Replier;
 use super::objects::Handle;
 use super::slots::{Parcels, Slot, Slots};
 use super::staging::{
-    Account, Area, CopySite, FileLanes, Pool, SharedStaging, Unqueued, Warming, Watcher,
+    Account, Area, CopySite, FileThreads, Pool, SharedStaging, Unqueued, Warming, Watcher,
 };
 
 /// The memory of a session's copies.
@@ -33,7 +33,7 @@ pub(crate) struct Copies {
     /// Memory that workers of other servers share.
     areas: Vec<Arc<Area>>,
     /// The threads of copies from and to files.
-    file_lanes: Arc<FileLanes>,
+    file_threads: Arc<FileThreads>,
     helpers: Helpers,
 }
 
@@ -64,7 +64,7 @@ impl Copies {
             shared_warm: false,
             watcher: Watcher::new(helpers.clone()),
             areas: Vec::new(),
-            file_lanes: Arc::default(),
+            file_threads: Arc::default(),
             helpers,
         }
     }
@@ -132,8 +132,8 @@ impl Copies {
     }
 
     /// The threads that copies from and to files may have.
-    pub(crate) fn file_lanes(&self) -> Arc<FileLanes> {
-        Arc::clone(&self.file_lanes)
+    pub(crate) fn file_threads(&self) -> Arc<FileThreads> {
+        Arc::clone(&self.file_threads)
     }
 
     /// Whether the driver does not know yet of all copies that the program has queued.

@@ -28,6 +28,7 @@ mod replay;
 mod server;
 pub mod sshd;
 mod terminal;
+mod watched_files;
 
 pub use authority::Authority;
 pub use brokers::{Brokers, Tokens, copy_common};
@@ -46,6 +47,7 @@ pub use recording::Recording;
 pub use replay::Replay;
 pub use server::{Server, is_alive, list, processes_below};
 pub use terminal::Terminal;
+pub use watched_files::{Answers, Cache, WatchedFiles};
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

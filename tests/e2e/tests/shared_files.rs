@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use outboard_e2e::{Driver, Folder, Program, Server};
+use outboard_e2e::{Answers, Cache, Driver, Folder, Program, Server, WatchedFiles};
 use outboard_files::Reference;
 use outboard_test_support::skip;
 use serde_json::Value;
@@ -31,7 +32,12 @@ fn own_user() -> String {
 
 /// A server that shares the files of a folder, with something behind its path.
 fn sharing(folder: &Folder, more: &str) -> Server {
-    let share = format!("{}={}{more}", source(folder), folder.path(""));
+    sharing_as(folder, &format!("{}{more}", folder.path("")))
+}
+
+/// A server that has the files of a folder in another one, with something behind its path.
+fn sharing_as(folder: &Folder, theirs: &str) -> Server {
+    let share = format!("{}={theirs}", source(folder));
     Server::start_with(&["--driver", Driver::chosen().name(), "--files", &share], &[])
 }
 
@@ -104,7 +110,7 @@ fn a_change_is_noticed() {
     let mut running = program.start_through(&server);
     running.wait_for_line(&format!("1: 5000000 bytes, sum {first}"));
     // What the kernel writes down as the time of a change has a step of some milliseconds.
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::thread::sleep(Duration::from_millis(20));
     let second = fill(&path, 5_000_000, 90);
     assert_ne!(first, second);
     folder.write("file.2", "");
@@ -137,9 +143,7 @@ fn what_is_not_shared_goes_through_the_client() {
     says(&nothing, "the server shares no files");
     says(&sharing(&other, ""), "its administrator can name them");
     // Another file of the same name is not that one.
-    let share = format!("{}={}", source(&folder), other.path(""));
-    let elsewhere =
-        Server::start_with(&["--driver", Driver::chosen().name(), "--files", &share], &[]);
+    let elsewhere = sharing_as(&folder, &other.path(""));
     std::fs::copy(&path, other.path("file")).unwrap();
     says(&elsewhere, "it has another inode");
     // The link leads out of the folder.
@@ -230,7 +234,7 @@ fn cut_connections_change_nothing() {
     for time in 1..=20 {
         running.wait_for_line(&format!("{time}: {} bytes, sum {sum}", 24 << 20));
         // The next read is about to begin.
-        std::thread::sleep(std::time::Duration::from_millis(time * 3));
+        std::thread::sleep(Duration::from_millis(time * 3));
         cut += proxy.cut(None);
     }
     running.finish().expect_success("with cut connections");
@@ -251,4 +255,105 @@ fn two_servers_read_for_their_own_devices() {
         let profile = program.statistics_of_list(&list);
         assert_eq!(files(&profile), (2_000_000, 0, 0, 0), "{device}: {profile}");
     }
+}
+
+/// The server has the files in a file system that stops answering; the client's goes on.
+#[test]
+fn a_silent_file_system_delays_its_own_files_only() {
+    let (folder, theirs) = (Folder::create(), Folder::create());
+    let path = folder.path("file");
+    let sum = fill(&path, 9_000_000, 2);
+    let mounted = match WatchedFiles::mount(&folder.path(""), &theirs.path(""), Cache::None) {
+        Ok(mounted) => mounted,
+        Err(error) => skip!("nothing can be mounted here: {error}"),
+    };
+    let server = sharing_as(&folder, &theirs.path(""));
+    // Dropped first: who waits for an answer gets an error, and the server can end.
+    let silent = mounted;
+    let profile = folder.path("profile");
+    let program = Program::new("file_reads").arg(&path);
+    let reading = program.clone().arg("3").env("OUTBOARD_PROFILE", &profile);
+    let mut running = reading.start_through(&server);
+    let line = |time: u32| format!("{time}: 9000000 bytes, sum {sum}");
+    running.wait_for_line(&line(1));
+    silent.answer(Answers::NoReadsFrom(1));
+    let begun = Instant::now();
+    folder.write("file.2", "");
+    // Meanwhile other sessions open files of the same file system, and get no further than that.
+    silent.answer(Answers::NoReadsFrom(1 << 20));
+    let other = program.clone().arg("1").start_through(&server);
+    running.wait_for_line(&line(2));
+    let waited = begun.elapsed();
+    assert!(Duration::from_secs(9) < waited && waited < Duration::from_secs(60), "{waited:?}");
+    // It is not asked again.
+    let begun = Instant::now();
+    folder.write("file.3", "");
+    running.wait_for_line(&line(3));
+    assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+    running.finish().expect_success("with a silent file system");
+    other.finish().expect_success("beside it");
+    let profile: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
+    assert_eq!(files(&profile), (9_000_000, 18_000_000, 0, 0), "{profile}");
+    let reasons = profile["files"]["reasons"].to_string();
+    assert!(reasons.contains("file system does not answer"), "{reasons}");
+    // Nor does it open files: the client need not wait long.
+    silent.answer(Answers::NoNames);
+    let begun = Instant::now();
+    let profile = program.arg("1").statistics(&server);
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert_eq!(files(&profile), (0, 9_000_000, 0, 0), "{profile}");
+    assert!(silent.held() > 2, "{}", silent.held());
+}
+
+#[test]
+fn ten_thousand_files_are_open_at_once() {
+    const COUNT: usize = 10_000;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    if limit.maximum.is_some_and(|most| most < COUNT as u64 + 1000) {
+        skip!("a process may open {:?} files here", limit.maximum);
+    }
+    let folder = Folder::create();
+    let (mut bytes, mut sum) = (0, 0);
+    for number in 0..COUNT {
+        let size = 1 + number % 4096;
+        sum += fill(&folder.path(&number.to_string()), size, number);
+        bytes += size as u64;
+    }
+    let server = sharing(&folder, "");
+    let program = Program::new("files_at_once").arg(&folder.path(".")).arg(&COUNT.to_string());
+    let profile = folder.path("profile");
+    let said = program.env("OUTBOARD_PROFILE", &profile).through(&server);
+    said.expect_success("with many files");
+    assert_eq!(said.stdout, format!("{bytes} bytes, sum {sum}\n"));
+    let profile: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
+    assert_eq!(files(&profile), (bytes, 0, 0, 0), "{profile}");
+}
+
+/// What the server has in its page cache is not read from the storage again.
+#[test]
+fn many_clients_read_a_file_from_the_storage_once() {
+    const BYTES: usize = 32 << 20;
+    let (folder, theirs) = (Folder::create(), Folder::create());
+    let sum = fill(&folder.path("file"), BYTES, 6);
+    let storage = match WatchedFiles::mount(&folder.path(""), &theirs.path(""), Cache::Kept) {
+        Ok(mounted) => mounted,
+        Err(error) => skip!("nothing can be mounted here: {error}"),
+    };
+    let server = sharing_as(&folder, &theirs.path(""));
+    let program = Program::new("file_reads").arg(&folder.path("file")).arg("1");
+    let running: Vec<_> = (0..6)
+        .map(|number| {
+            let profile = folder.path(&format!("profile-{number}"));
+            program.clone().env("OUTBOARD_PROFILE", &profile).start_through(&server)
+        })
+        .collect();
+    for (number, mut running) in running.into_iter().enumerate() {
+        running.wait_for_line(&format!("1: {BYTES} bytes, sum {sum}"));
+        running.finish().expect_success("one of many");
+        let profile = std::fs::read(folder.path(&format!("profile-{number}"))).unwrap();
+        let profile: Value = serde_json::from_slice(&profile).unwrap();
+        assert_eq!(files(&profile), (BYTES as u64, 0, 0, 0), "{profile}");
+    }
+    let read = storage.read();
+    assert!((BYTES as u64..BYTES as u64 * 21 / 20).contains(&read), "{read}");
 }

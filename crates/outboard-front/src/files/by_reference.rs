@@ -98,6 +98,11 @@ fn judge<B: Backend>(
     match moved {
         // What is left, the next transfer meets.
         Ok((moved, errno)) if moved > 0 || errno == 0 => Some(Ok(moved as usize)),
+        Ok((_, errno)) if errno == libc::ETIMEDOUT as u32 => {
+            process.files.note(SILENT.to_owned());
+            *file.served.lock().at(memory.here.id) = Standing::Never;
+            None
+        }
         Ok(_)
         | Err(
             E::CUDA_ERROR_NOT_SUPPORTED
@@ -152,6 +157,7 @@ fn standing<B: Backend>(
 }
 
 const NO_FILES: &str = "the server shares no files";
+const SILENT: &str = "the server's file system does not answer";
 
 /// Has a context's server open a file, or says why it does not.
 fn open<B: Backend>(

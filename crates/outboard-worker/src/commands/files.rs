@@ -51,18 +51,21 @@ impl FilesCommands for Worker {
     }
 
     fn file_sync(&mut self, m: FileSync, answer: Answer<FileSync>) {
-        let file = match self.files.get(m.file) {
+        let file = match self.files.used(m.file) {
             Ok(file) => file,
             Err(error) => return answer.error(error),
         };
         self.helpers.run_in_turn(move || {
-            let errno = file.file.sync_all().err().map_or(0, |error| errno_of(&error));
+            let errno = file.descriptor().sync_all().err().map_or(0, |error| errno_of(&error));
             answer.ok(&FileSyncReply { errno });
         });
     }
 
     fn file_close(&mut self, m: FileClose) -> Outcome {
-        self.files.close(m.file)
+        let closed = self.files.close(m.file)?;
+        // A file system may make the last one to close a file wait.
+        self.helpers.run_in_turn(move || drop(closed));
+        Ok(())
     }
 }
 
@@ -79,22 +82,19 @@ impl Worker {
             Ok(copy) => copy,
             Err(error) => return answer.error(error),
         };
-        let (context, busy) = (copy.context, self.files.busy());
+        let context = copy.context;
         let direction = if copy.to_device { Direction::In } else { Direction::Out };
-        let work = move |_| {
-            let may = if copy.to_device { copy.file.check_read() } else { copy.file.check_write() };
-            match may {
-                Ok(()) => copy.run(),
-                Err(errno) => Ok((0, errno.raw_os_error() as u32)),
-            }
-        };
-        self.on_helper(context, answer, work, move |answer, outcome| {
-            drop(busy);
-            answer.result(outcome.map(|moved| {
-                meter::page().moved(direction, Way::Files, moved.0);
-                reply(moved)
-            }));
-        });
+        self.on_helper(
+            context,
+            answer,
+            |_| copy.run(),
+            move |answer, outcome| {
+                answer.result(outcome.map(|moved| {
+                    meter::page().moved(direction, Way::Files, moved.0);
+                    reply(moved)
+                }));
+            },
+        );
     }
 
     /// A copy between a file and memory of the command's context.
@@ -106,7 +106,7 @@ impl Worker {
         device: DevicePtr,
         to_device: bool,
     ) -> Result<FileCopy, CUresult> {
-        let file = self.files.get(file)?;
+        let file = self.files.used(file)?;
         let fits = offset.checked_add(bytes).is_some_and(|end| end <= i64::MAX as u64);
         if bytes == 0 || !fits {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -115,13 +115,13 @@ impl Worker {
         let context = self.enter()?;
         let (table, helpers) = (self.table, self.helpers.clone());
         let pool = Arc::clone(self.copy_site(core::ptr::null_mut())?.pool);
-        let lanes = self.copies.file_lanes();
+        let threads = self.copies.file_threads();
         Ok(FileCopy {
             table,
             context,
             pool,
             helpers,
-            lanes,
+            threads,
             file,
             offset,
             bytes,

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -50,11 +51,15 @@ struct Asked {
 
 /// A file that is open.
 pub(crate) struct OpenFile {
-    pub(crate) file: File,
+    descriptor: File,
     asked: Asked,
 }
 
 impl OpenFile {
+    pub(crate) fn descriptor(&self) -> &File {
+        &self.descriptor
+    }
+
     /// Whether it may be read now: it is open for that and, unless this session writes to it, what
     /// the client has shown that it can read. Else an `errno`.
     pub(crate) fn check_read(&self) -> Result<(), Errno> {
@@ -64,7 +69,7 @@ impl OpenFile {
         if self.asked.writes {
             return Ok(());
         }
-        let now = rustix::fs::fstat(&self.file)?;
+        let now = rustix::fs::fstat(&self.descriptor)?;
         let identity = FileIdentity {
             inode: now.st_ino,
             bytes: now.st_size as u64,
@@ -79,12 +84,24 @@ impl OpenFile {
     }
 }
 
-/// That a file is being read or written, as long as this lives.
-pub(crate) struct Busy(Arc<AtomicUsize>);
+/// A file that is being read or written: as long as this lives, the session's driver is not to be
+/// suspended.
+pub(crate) struct UsedFile {
+    file: Arc<OpenFile>,
+    busy: Arc<AtomicUsize>,
+}
 
-impl Drop for Busy {
+impl Deref for UsedFile {
+    type Target = OpenFile;
+
+    fn deref(&self) -> &OpenFile {
+        &self.file
+    }
+}
+
+impl Drop for UsedFile {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.busy.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -137,8 +154,8 @@ impl Files {
         let shown = shown.unwrap_or_else(|error| Err(silent(&error)));
         match (self.all.lock().entry(name), shown) {
             (Entry::Occupied(mut entry), Ok(descriptor)) => {
-                let file = File::from(descriptor);
-                entry.insert(Stage::Open(Arc::new(OpenFile { file, asked })));
+                let descriptor = File::from(descriptor);
+                entry.insert(Stage::Open(Arc::new(OpenFile { descriptor, asked })));
                 Ok(())
             }
             (Entry::Occupied(entry), Err(reason)) => {
@@ -149,24 +166,19 @@ impl Files {
         }
     }
 
-    /// A file that is open.
-    pub(crate) fn get(&self, name: ObjectId) -> Result<Arc<OpenFile>, CUresult> {
-        match self.all.lock().get(&name) {
-            Some(Stage::Open(file)) => Ok(Arc::clone(file)),
-            _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
-        }
-    }
-
-    /// Closes a file, once nothing moves there any more.
-    pub(crate) fn close(&self, name: ObjectId) -> Result<(), CUresult> {
-        let closed = self.all.lock().remove(&name);
-        closed.map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// The session is busy until that is dropped: its driver is not to be suspended.
-    pub(crate) fn busy(&self) -> Busy {
+    /// A file that is open, to use it.
+    pub(crate) fn used(&self, name: ObjectId) -> Result<UsedFile, CUresult> {
+        let file = match self.all.lock().get(&name) {
+            Some(Stage::Open(file)) => Arc::clone(file),
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        };
         self.busy.fetch_add(1, Ordering::AcqRel);
-        Busy(Arc::clone(&self.busy))
+        Ok(UsedFile { file, busy: Arc::clone(&self.busy) })
+    }
+
+    /// Forgets a file. It is closed once the answer is dropped and nothing moves there any more.
+    pub(crate) fn close(&self, name: ObjectId) -> Result<impl Send + use<>, CUresult> {
+        self.all.lock().remove(&name).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     pub(crate) fn next_poll(&self) -> NextPoll {

@@ -31,7 +31,7 @@ mod watching;
 
 pub(crate) use account::Account;
 pub(crate) use area::Area;
-pub(crate) use file::{FileCopy, FileLanes, Moved};
+pub(crate) use file::{FileCopy, FileThreads, Moved};
 pub(crate) use incoming::Reached;
 pub(crate) use memory::{Pool, Warming};
 pub(crate) use outgoing::Copied;
