@@ -23,6 +23,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("worker", 4096),
     ("peer", 4096),
     ("pool", 8192),
+    ("files", 4096),
 ];
 
 /// Memory a target may use, in MiB: an input must not make a parser allocate without bound.
@@ -30,8 +31,8 @@ const MEMORY: u32 = 1024;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One target: frames, handshake, fatbin, ptx, nvml, client, worker, peer or pool. All by
-    /// default.
+    /// One target: frames, handshake, fatbin, ptx, nvml, client, worker, peer, pool or files. All
+    /// by default.
     target: Option<String>,
     /// How long each runs.
     #[arg(long, default_value_t = 60)]

@@ -100,6 +100,31 @@ fn mapped_files_are_read_by_the_server_while_they_are_the_files() {
     }
 }
 
+/// Also where nothing is shared, and of a file that has no name any more.
+#[test]
+fn a_server_on_the_same_machine_gets_the_descriptor() {
+    let folder = Folder::create();
+    let server = Server::start_with(&["--driver", Driver::chosen().name()], &[]);
+    let all = Program::new("cufile").arg("all").arg(&folder.path(".")).sharing_memory();
+    let (read, read_here, written, written_here) = files(&all.statistics(&server));
+    assert!(read > 150 << 20 && written > 60 << 20, "{read} {written}");
+    assert!(read_here < 64 << 20 && written_here < 64 << 20, "{read_here} {written_here}");
+    let (path, profile) = (folder.path("file"), folder.path("profile"));
+    let sum = fill(&path, 5_000_000, 1);
+    let program = Program::new("file_reads").arg(&path).arg("2").sharing_memory();
+    let mut running = program.env("OUTBOARD_PROFILE", &profile).start_through(&server);
+    running.wait_for_line(&format!("1: 5000000 bytes, sum {sum}"));
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1000).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    folder.write("file.2", "");
+    // The device's memory is filled with zeros before each reading.
+    let left: u64 = (0..1000).map(|at| u64::from((at * 7 + at / 251 + 1) as u8)).sum();
+    running.wait_for_line(&format!("2: 1000 bytes, sum {left}"));
+    running.finish().expect_success("by the descriptor");
+    let profile: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
+    assert_eq!(files(&profile), (5_001_000, 0, 0, 0), "{profile}");
+}
+
 #[test]
 fn a_change_is_noticed() {
     let folder = Folder::create();

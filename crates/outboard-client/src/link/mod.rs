@@ -457,6 +457,11 @@ impl Link {
         user.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
     }
 
+    /// Whether the worker takes files of the program, and could open them by itself.
+    pub fn shares_files(&self) -> bool {
+        self.takes_files() && self.server_sees_our_files()
+    }
+
     /// Hands the worker a file, which a command then names by the number that is returned.
     pub fn give_file(&self, file: BorrowedFd<'_>) -> io::Result<u64> {
         let number = self.files.fetch_add(1, Ordering::Relaxed);

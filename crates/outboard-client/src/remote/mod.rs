@@ -6,6 +6,7 @@ mod context;
 mod copy;
 mod crossing;
 mod event;
+mod files;
 mod graph;
 mod green;
 mod host_call;

@@ -2,8 +2,8 @@
 //! sends their names.
 //!
 //! A server opens a file at its first transfer with memory there, once this process has shown that
-//! it can read the file. What a server does not open, or finds changed later, goes through this
-//! process.
+//! it can read the file; one on this machine gets the descriptor. What a server does not open, or
+//! finds changed later, goes through this process.
 
 use std::os::fd::AsFd;
 
@@ -31,11 +31,15 @@ pub(super) fn read<B: Backend>(
     if bytes == 0 {
         return None;
     }
-    let (name, ctx) = (standing(process, file, to)?, to.here.id);
-    // The server does not see what this process has not written down.
-    if file.writable && descriptor::sync(&file.descriptor).is_err() {
-        return None;
-    }
+    let (standing, ctx) = (standing(process, file, to)?, to.here.id);
+    let name = match standing {
+        Opened::Given(name) => name,
+        // The server does not see what this process has not written down.
+        Opened::Named(_) if file.writable && descriptor::sync(&file.descriptor).is_err() => {
+            return None;
+        }
+        Opened::Named(name) => name,
+    };
     let moved = process.backend.file_read(ctx, name, offset, bytes as u64, to.address);
     judge(process, file, to, moved)
 }
@@ -52,7 +56,8 @@ pub(super) fn write<B: Backend>(
     if bytes == 0 {
         return None;
     }
-    let (name, ctx) = (standing(process, file, from)?, from.here.id);
+    let (Opened::Given(name) | Opened::Named(name)) = standing(process, file, from)?;
+    let ctx = from.here.id;
     if in_order {
         let behind = Lane::take(process, &from.here).and_then(|lane| {
             lane.follow_default()?;
@@ -98,11 +103,6 @@ fn judge<B: Backend>(
     match moved {
         // What is left, the next transfer meets.
         Ok((moved, errno)) if moved > 0 || errno == 0 => Some(Ok(moved as usize)),
-        Ok((_, errno)) if errno == libc::ETIMEDOUT as u32 => {
-            process.files.note(SILENT.to_owned());
-            *file.served.lock().at(memory.here.id) = Standing::Never;
-            None
-        }
         Ok(_)
         | Err(
             E::CUDA_ERROR_NOT_SUPPORTED
@@ -110,24 +110,40 @@ fn judge<B: Backend>(
             | E::CUDA_ERROR_OUT_OF_MEMORY,
         ) => {
             // It has changed, or the server cannot do it: this process may.
+            let is_silent = moved == Ok((0, libc::ETIMEDOUT as u32));
+            if is_silent {
+                process.files.note(SILENT.to_owned());
+            }
             let mut served = file.served.lock();
             let standing = served.at(memory.here.id);
-            if let Standing::Open(name, openings) = *standing {
-                *standing = Standing::Closed(openings);
-                let _ = process.backend.file_close(memory.here.id, name);
-            }
+            let (name, then) = match *standing {
+                Standing::Open(name, openings) if !is_silent => (name, Standing::Closed(openings)),
+                Standing::Open(name, _) | Standing::Given(name) => (name, Standing::Never),
+                Standing::Closed(_) | Standing::Never => return None,
+            };
+            *standing = then;
+            let _ = process.backend.file_close(memory.here.id, name);
             None
         }
         Err(error) => Some(memory.here.note(Err(error)).map_err(Failure::Device)),
     }
 }
 
-/// The name by which the memory's server has the file open, if it has.
+/// By which name a server has a file open.
+#[derive(Clone, Copy)]
+enum Opened {
+    /// It was handed this process's descriptor.
+    Given(ObjectId),
+    /// It has opened it by itself.
+    Named(ObjectId),
+}
+
+/// How the memory's server has the file open, if it has.
 fn standing<B: Backend>(
     process: &'static Process<B>,
     file: &File,
     memory: &Memory,
-) -> Option<ObjectId> {
+) -> Option<Opened> {
     if !memory.plain {
         return None;
     }
@@ -135,10 +151,15 @@ fn standing<B: Backend>(
     let mut served = file.served.lock();
     let standing = served.at(ctx);
     let openings = match *standing {
-        Standing::Open(name, _) => return Some(name),
+        Standing::Open(name, _) => return Some(Opened::Named(name)),
+        Standing::Given(name) => return Some(Opened::Given(name)),
         Standing::Closed(openings) if openings < MOST_OPENINGS => openings,
         Standing::Closed(_) | Standing::Never => return None,
     };
+    if let Ok(name) = give(process, file, ctx) {
+        *standing = Standing::Given(name);
+        return Some(Opened::Given(name));
+    }
     let opened = match process.files.shares_none(ctx) {
         true => Err(NO_FILES.to_owned()),
         false => open(process, file, ctx),
@@ -146,7 +167,7 @@ fn standing<B: Backend>(
     match opened {
         Ok(name) => {
             *standing = Standing::Open(name, openings + 1);
-            Some(name)
+            Some(Opened::Named(name))
         }
         Err(reason) => {
             process.files.note(reason);
@@ -158,6 +179,17 @@ fn standing<B: Backend>(
 
 const NO_FILES: &str = "the server shares no files";
 const SILENT: &str = "the server's file system does not answer";
+
+/// Hands a context's server the descriptor, if it is on this machine.
+fn give<B: Backend>(
+    process: &'static Process<B>,
+    file: &File,
+    ctx: ContextId,
+) -> Result<ObjectId, CUresult> {
+    let (name, reads) = (ObjectId(file.handle), descriptor::reads(&file.descriptor));
+    let given = file.descriptor.as_fd();
+    process.backend.file_give(ctx, name, given, reads, file.writable).map(|()| name)
+}
 
 /// Has a context's server open a file, or says why it does not.
 fn open<B: Backend>(

@@ -528,6 +528,17 @@ pub trait Files: Sized {
     ) -> Result<FileOpening> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
+    /// Has a server on this machine use the program's own descriptor of a file, for what is said. Fails if the server is another user's, or on another machine. Call.
+    fn file_give(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        descriptor: BorrowedFd<'_>,
+        reads: bool,
+        writes: bool,
+    ) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
     /// Shows that the client can read a file that was opened. Gives the reason if the server does not believe it. Call.
     fn file_prove(
         &'static self,

@@ -21,7 +21,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 164] = [
+pub(crate) const METHODS: [&str; 165] = [
     "attach",
     "platform",
     "all_hidden",
@@ -102,6 +102,7 @@ pub(crate) const METHODS: [&str; 164] = [
     "share_across",
     "texture_1d_width",
     "file_open",
+    "file_give",
     "file_prove",
     "file_read",
     "file_write",
@@ -885,6 +886,17 @@ impl Files for Recorder {
         writes: bool,
     ) -> Result<FileOpening> {
         self.outcome("file_open", format_args!("ctx: {ctx:?}, file: {file:?}, reference: {reference:?}, reads: {reads:?}, writes: {writes:?}"))
+    }
+
+    fn file_give(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        descriptor: BorrowedFd<'_>,
+        reads: bool,
+        writes: bool,
+    ) -> Result<()> {
+        self.outcome("file_give", format_args!("ctx: {ctx:?}, file: {file:?}, descriptor: {descriptor:?}, reads: {reads:?}, writes: {writes:?}"))
     }
 
     fn file_prove(

@@ -32,6 +32,8 @@ pub(crate) struct Served(Vec<(ContextId, Standing)>);
 pub(crate) enum Standing {
     /// The server has it open under that name; so often it has been opened.
     Open(ObjectId, u32),
+    /// The server uses this process's descriptor, under that name.
+    Given(ObjectId),
     /// It is to be opened, so often as it has been already.
     Closed(u32),
     /// Its bytes go through this process.
@@ -52,7 +54,7 @@ impl Served {
     /// A context of each server that has it open, and its name there.
     pub(crate) fn open(&self) -> impl Iterator<Item = (ContextId, ObjectId)> {
         self.0.iter().filter_map(|(ctx, standing)| match standing {
-            Standing::Open(name, _) => Some((*ctx, *name)),
+            Standing::Open(name, _) | Standing::Given(name) => Some((*ctx, *name)),
             _ => None,
         })
     }

@@ -8803,6 +8803,66 @@ impl Call for FileWrite {
     type Reply<'a> = FileWriteReply;
 }
 
+/// Has a server on this machine use the program's own descriptor of a file, for what is said. Fails if the server is another user's, or on another machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileGive {
+    /// `file`, see `api/wire/`.
+    pub file: ObjectId,
+    /// `number`, see `api/wire/`.
+    pub number: u64,
+    /// `reads`, see `api/wire/`.
+    pub reads: bool,
+    /// `writes`, see `api/wire/`.
+    pub writes: bool,
+}
+
+impl Encode for FileGive {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 18];
+        head[0..8].copy_from_slice(&self.file.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.number.to_le_bytes());
+        head[16..17].copy_from_slice(&[u8::from(self.reads)]);
+        head[17..18].copy_from_slice(&[u8::from(self.writes)]);
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for FileGive {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileGive {
+            file: reader.get()?,
+            number: reader.get()?,
+            reads: reader.get()?,
+            writes: reader.get()?,
+        })
+    }
+}
+
+impl Message for FileGive {
+    const OP: u16 = 183;
+    const SINCE: u16 = 5;
+}
+
+/// The answer to [`FileGive`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileGiveReply {}
+
+impl Encode for FileGiveReply {
+    #[inline]
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for FileGiveReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FileGiveReply {})
+    }
+}
+
+impl Call for FileGive {
+    type Reply<'a> = FileGiveReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -8988,6 +9048,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         180 => "file_read",
         181 => "file_sync",
         182 => "file_write",
+        183 => "file_give",
         _ => return None,
     })
 }
@@ -9182,6 +9243,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         180 => writer.put(&reader.get::<FileRead>()?),
         181 => writer.put(&reader.get::<FileSync>()?),
         182 => writer.put(&reader.get::<FileWrite>()?),
+        183 => writer.put(&reader.get::<FileGive>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -28,6 +28,20 @@ impl FilesCommands for Worker {
         });
     }
 
+    fn file_give(&mut self, m: FileGive, answer: Answer<FileGive>) {
+        // Whatever else becomes of the command, the file does not stay for the next one.
+        let given = self.client.replier().and_then(|replier| replier.take_file(m.number).ok());
+        let Some(given) = given else { return answer.error(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
+        if let Err(error) = self.files.begin(m.file) {
+            return answer.error(error);
+        }
+        let files = self.files.clone();
+        self.helpers.run_in_turn(move || {
+            let taken = files.take(m.file, given, m.reads, m.writes);
+            answer.result(taken.map(|()| FileGiveReply {}));
+        });
+    }
+
     fn file_prove(&mut self, m: FileProve<'_>, answer: Answer<FileProve<'static>>) {
         let registry = self.client.replier().map(|replier| replier.registry().clone());
         let (Some(registry), Ok(proof)) = (registry, m.proof.try_into()) else {

@@ -1,13 +1,15 @@
 //! Files that the server shares with the client: which of them this session has open.
 //!
 //! The supervisor opens a file and judges whether the client may have it ([`Registry::open_file`]);
-//! this process gets the descriptor, and nothing of the server's other files.
+//! this process gets the descriptor, and nothing of the server's other files. A client on this
+//! machine hands over a descriptor of its own.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +19,7 @@ use outboard_wire::ObjectId;
 use outboard_wire::files::{FileIdentity, FileOpening};
 use outboard_wire::messages::FileOpen;
 use parking_lot::Mutex;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::bounds::Kind;
@@ -45,6 +48,12 @@ struct Asked {
     /// The supervisor's number.
     opened: u64,
     identity: FileIdentity,
+    uses: Uses,
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Default)]
+struct Uses {
     reads: bool,
     writes: bool,
 }
@@ -52,7 +61,9 @@ struct Asked {
 /// A file that is open.
 pub(crate) struct OpenFile {
     descriptor: File,
-    asked: Asked,
+    uses: Uses,
+    /// What the client has shown that it can read; `None` if the descriptor is the client's own.
+    shown: Option<FileIdentity>,
 }
 
 impl OpenFile {
@@ -63,24 +74,22 @@ impl OpenFile {
     /// Whether it may be read now: it is open for that and, unless this session writes to it, what
     /// the client has shown that it can read. Else an `errno`.
     pub(crate) fn check_read(&self) -> Result<(), Errno> {
-        if !self.asked.reads {
+        if !self.uses.reads {
             return Err(Errno::BADF);
         }
-        if self.asked.writes {
-            return Ok(());
-        }
+        let Some(shown) = self.shown.filter(|_| !self.uses.writes) else { return Ok(()) };
         let now = rustix::fs::fstat(&self.descriptor)?;
         let identity = FileIdentity {
             inode: now.st_ino,
             bytes: now.st_size as u64,
             modified: (now.st_mtime, now.st_mtime_nsec as u32),
         };
-        if identity == self.asked.identity { Ok(()) } else { Err(Errno::STALE) }
+        if identity == shown { Ok(()) } else { Err(Errno::STALE) }
     }
 
     /// Whether it may be written to.
     pub(crate) fn check_write(&self) -> Result<(), Errno> {
-        if self.asked.writes { Ok(()) } else { Err(Errno::BADF) }
+        if self.uses.writes { Ok(()) } else { Err(Errno::BADF) }
     }
 }
 
@@ -130,7 +139,8 @@ impl Files {
         };
         match self.all.lock().entry(name) {
             Entry::Occupied(mut entry) if matches!(opening, FileOpening::Opened(_)) => {
-                entry.insert(Stage::Asked(Asked { opened, identity, reads, writes }));
+                let uses = Uses { reads, writes };
+                entry.insert(Stage::Asked(Asked { opened, identity, uses }));
             }
             Entry::Occupied(entry) => drop(entry.remove()),
             // The client has closed it meanwhile.
@@ -155,7 +165,9 @@ impl Files {
         match (self.all.lock().entry(name), shown) {
             (Entry::Occupied(mut entry), Ok(descriptor)) => {
                 let descriptor = File::from(descriptor);
-                entry.insert(Stage::Open(Arc::new(OpenFile { descriptor, asked })));
+                let Asked { uses, identity, .. } = asked;
+                let file = OpenFile { descriptor, uses, shown: Some(identity) };
+                entry.insert(Stage::Open(Arc::new(file)));
                 Ok(())
             }
             (Entry::Occupied(entry), Err(reason)) => {
@@ -164,6 +176,31 @@ impl Files {
             }
             (Entry::Vacant(_), _) => Err("the file is closed".to_owned()),
         }
+    }
+
+    /// Takes a descriptor of the client's. Waits for the file system. Only a regular file has a
+    /// place for each byte.
+    pub(crate) fn take(
+        &self,
+        name: ObjectId,
+        given: OwnedFd,
+        reads: bool,
+        writes: bool,
+    ) -> Result<(), CUresult> {
+        let is_regular = rustix::fs::fstat(&given)
+            .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::RegularFile);
+        match self.all.lock().entry(name) {
+            Entry::Occupied(mut entry) if is_regular => {
+                let (descriptor, uses) = (File::from(given), Uses { reads, writes });
+                let file = OpenFile { descriptor, uses, shown: None };
+                entry.insert(Stage::Open(Arc::new(file)));
+                return Ok(());
+            }
+            Entry::Occupied(entry) => drop(entry.remove()),
+            // The client has closed it meanwhile.
+            Entry::Vacant(_) => {}
+        }
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 
     /// A file that is open, to use it.
@@ -196,4 +233,33 @@ fn silent(error: &io::Error) -> String {
 /// The `errno` of what the system said of a file.
 pub(crate) fn errno_of(error: &io::Error) -> u32 {
     error.raw_os_error().unwrap_or(libc::EIO) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_taken() {
+        let (files, name) = (Files::default(), ObjectId(7));
+        let take = |given: OwnedFd| {
+            files.begin(name).unwrap();
+            files.take(name, given, true, false)
+        };
+        let (pipe, _other) = rustix::pipe::pipe().unwrap();
+        assert_eq!(take(pipe), Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+        assert_eq!(
+            take(File::open("/dev/zero").unwrap().into()),
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        );
+        let file = File::open(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(take(file.into()), Ok(()));
+        let used = files.used(name).unwrap();
+        assert_eq!((used.check_read(), used.check_write()), (Ok(()), Err(Errno::BADF)));
+        assert!(files.begin(name).is_err());
+        assert!(files.close(name).is_ok() && files.used(name).is_err());
+        // What was closed before it came is not open.
+        let file = File::open(std::env::current_exe().unwrap()).unwrap();
+        assert!(files.take(name, file.into(), true, false).is_err());
+    }
 }

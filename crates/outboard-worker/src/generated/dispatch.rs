@@ -150,6 +150,8 @@ pub(crate) trait FilesCommands {
     fn file_sync(&mut self, message: FileSync, answer: Answer<FileSync>);
     /// Does `file_write` and answers, at once or later.
     fn file_write(&mut self, message: FileWrite, answer: Answer<FileWrite>);
+    /// Does `file_give` and answers, at once or later.
+    fn file_give(&mut self, message: FileGive, answer: Answer<FileGive>);
 }
 
 /// What a worker does for the messages of api/wire/graph.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1608,6 +1610,12 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.file_write(message, incoming.answer());
+            Ok(())
+        }
+        183 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.file_give(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

@@ -681,6 +681,18 @@ impl Files for Remote {
         )
     }
 
+    #[inline]
+    fn file_give(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        descriptor: BorrowedFd<'_>,
+        reads: bool,
+        writes: bool,
+    ) -> Result<()> {
+        self.file_give(ctx, file, descriptor, reads, writes)
+    }
+
     fn file_prove(
         &'static self,
         ctx: ContextId,

@@ -200,7 +200,7 @@ impl Remote {
     ) -> bool {
         let Ok(session) = self.session() else { return false };
         let link = session.link();
-        if !link.takes_files() || !link.server_sees_our_files() {
+        if !link.shares_files() {
             return false;
         }
         let Some(mapped) = owner.file_of(base, pinned) else { return false };

@@ -752,6 +752,19 @@ impl<S: Member> Files for Several<S> {
     }
 
     #[inline]
+    fn file_give(
+        &'static self,
+        ctx: ContextId,
+        file: ObjectId,
+        descriptor: BorrowedFd<'_>,
+        reads: bool,
+        writes: bool,
+    ) -> Result<()> {
+        let server = self.server(ctx.server())?;
+        server.file_give(ctx, file, descriptor, reads, writes)
+    }
+
+    #[inline]
     fn file_prove(
         &'static self,
         ctx: ContextId,
