@@ -27,6 +27,7 @@ mod machines;
 mod miri;
 mod mixed;
 mod mpi;
+mod nfs;
 #[cfg(test)]
 mod packaging;
 mod programs;
@@ -116,6 +117,11 @@ enum Command {
     Kubernetes(kubernetes::Args),
     /// Show what a step of typical loops takes on networks with latency.
     Latency(latency::Args),
+    /// Test files that client and server both have by NFS, in an emulated machine.
+    Nfs(nfs::Args),
+    /// What runs for it in the machine.
+    #[command(hide = true)]
+    NfsInside(nfs::inside::Args),
     /// Test RDMA on devices that Debian's kernel makes of Ethernet, in an emulated machine.
     Rdma(rdma::Args),
     /// What runs for it in the machine.
@@ -165,6 +171,8 @@ fn main() -> std::process::ExitCode {
         Command::ImageInside(args) => image::inside::run(&args),
         Command::Kubernetes(args) => kubernetes::run(&args),
         Command::Latency(args) => latency::run(&args),
+        Command::Nfs(args) => nfs::run(&args),
+        Command::NfsInside(args) => nfs::inside::run_all(&args),
         Command::Rdma(args) => rdma::run_all(&args),
         Command::RdmaInside(args) => rdma::inside::run_all(&args),
         Command::Slurm(args) => slurm::run(&args),

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&str] = &[
     "outboard-abi",
     "outboard-ranges",
-    "outboard-files",
     "outboard-rdma",
     "outboard-wire",
+    "outboard-files",
     "outboard-transport",
     "outboard-session",
     "outboard-image",

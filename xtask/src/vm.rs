@@ -22,7 +22,7 @@ use kernel::Kernel;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -98,6 +98,26 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         monitor: args.monitor.clone(),
     }
     .run(&args.command)
+}
+
+/// Runs tests inside the machine. One that is skipped there has failed: it has all they need.
+pub(crate) fn run_every_test(command: &mut Command) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
+    let mut skipped = None;
+    // What it says is shown at once: a test may hang.
+    for line in child.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()) {
+        let line = line.with_context(|| format!("cannot read what {program} says"))?;
+        eprintln!("{line}");
+        skipped = skipped.or_else(|| line.starts_with("skipped ").then_some(line));
+    }
+    let status = child.wait().with_context(|| format!("cannot wait for {program}"))?;
+    match skipped {
+        _ if !status.success() => bail!("{program} failed ({status})"),
+        Some(test) => bail!("in this machine every test can run, and one did not: {test}"),
+        None => Ok(()),
+    }
 }
 
 /// A machine to be.

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use outboard_wire::files::FileIdentity;
 use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 use rustix::io::Errno;
 
@@ -58,6 +59,18 @@ impl Identity {
         } else {
             None
         }
+    }
+}
+
+impl From<FileIdentity> for Identity {
+    fn from(FileIdentity { inode, bytes, modified }: FileIdentity) -> Identity {
+        Identity { inode, bytes, modified }
+    }
+}
+
+impl From<Identity> for FileIdentity {
+    fn from(Identity { inode, bytes, modified }: Identity) -> FileIdentity {
+        FileIdentity { inode, bytes, modified }
     }
 }
 

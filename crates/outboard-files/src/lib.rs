@@ -25,6 +25,7 @@ mod reference;
 mod refused;
 mod share;
 mod shares;
+mod storage;
 mod turns;
 mod user;
 
@@ -39,4 +40,5 @@ pub use proof::{BadChallenge, Block, Challenge, LONGEST_BLOCK, MOST_BLOCKS, answ
 pub use reference::{NoReference, Reference};
 pub use refused::{Refused, Unopened};
 pub use share::{BadShare, Share, Terms};
+pub use storage::is_on_this_machine;
 pub use user::{BadUser, User};

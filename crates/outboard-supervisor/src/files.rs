@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outboard_files::{Access, Checked, Identity, Opened, Opener, Request};
+use outboard_files::{Access, Checked, Opened, Opener, Request};
 use outboard_wire::files::{FileChallenge, FileReference};
 use tokio::sync::Semaphore;
 
@@ -59,12 +59,7 @@ impl Files {
     ) -> Result<(u64, FileChallenge), String> {
         let open = move |opener: &Opener| {
             let FileReference { source, path, identity } = &reference;
-            let identity = Identity {
-                inode: identity.inode,
-                bytes: identity.bytes,
-                modified: identity.modified,
-            };
-            let (owner, source) = (owner.as_str(), source.as_str());
+            let (owner, source, identity) = (owner.as_str(), source.as_str(), (*identity).into());
             opener.open(&Request { owner, source, path, identity, access })
         };
         let opened = self.beside(of_session, open).await?;
@@ -151,7 +146,6 @@ mod tests {
     use std::os::fd::AsFd;
 
     use outboard_files::{Block, Challenge, Reference, answer};
-    use outboard_wire::files::FileIdentity;
 
     use super::*;
 
@@ -166,9 +160,8 @@ mod tests {
         let source = format!("{}/{}", named.source, path.strip_suffix("/file").unwrap());
         let share = format!("{source}={}", folder.display()).parse().unwrap();
         let opener = Opener::new(vec![share], Duration::from_secs(60)).unwrap();
-        let Identity { inode, bytes, modified } = named.identity;
-        let identity = FileIdentity { inode, bytes, modified };
-        let reference = FileReference { source: named.source, path: named.path, identity };
+        let Reference { source, path, identity, .. } = named;
+        let reference = FileReference { source, path, identity: identity.into() };
         (file, reference, Files::new(Some(Arc::new(opener))))
     }
 

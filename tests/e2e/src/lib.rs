@@ -9,6 +9,7 @@ pub mod broker;
 pub mod brokers;
 mod cut;
 mod damage;
+pub mod files;
 mod folder;
 mod footprint;
 mod forward;

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use outboard_e2e::files::{fill, moved};
 use outboard_e2e::{Answers, Cache, Driver, Folder, Program, Server, WatchedFiles};
 use outboard_files::Reference;
 use outboard_test_support::skip;
@@ -41,23 +42,6 @@ fn sharing_as(folder: &Folder, theirs: &str) -> Server {
     Server::start_with(&["--driver", Driver::chosen().name(), "--files", &share], &[])
 }
 
-fn files(profile: &Value) -> (u64, u64, u64, u64) {
-    let count = |name: &str| profile["files"][name].as_u64().unwrap_or(0);
-    (
-        count("read_by_servers"),
-        count("read_here"),
-        count("written_by_servers"),
-        count("written_here"),
-    )
-}
-
-/// A file of bytes that depend on `seed`; their sum.
-fn fill(path: &str, bytes: usize, seed: usize) -> u64 {
-    let all: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 251 + seed) as u8).collect();
-    std::fs::write(path, &all).unwrap();
-    all.iter().map(|byte| u64::from(*byte)).sum()
-}
-
 #[test]
 fn they_are_read_and_written_by_the_server() {
     let folder = Folder::create();
@@ -65,7 +49,7 @@ fn they_are_read_and_written_by_the_server() {
     let all = Program::new("cufile").arg("all").arg(&folder.path("."));
     for transport in ["tcp", "shm"] {
         let profile = all.clone().env("OUTBOARD_TRANSPORT", transport).statistics(&server);
-        let (read, read_here, written, written_here) = files(&profile);
+        let (read, read_here, written, written_here) = moved(&profile);
         assert!(read > 150 << 20 && written > 60 << 20, "{transport}: {profile}");
         // Page-locked, managed and other memory of the program's is the client's to read and write.
         assert!(read_here < 64 << 20 && written_here < 64 << 20, "{transport}: {profile}");
@@ -74,7 +58,7 @@ fn they_are_read_and_written_by_the_server() {
     let large = fill(&folder.path("file"), 32 << 20, 0);
     let one = Program::new("file_reads").arg(&folder.path("file")).arg("1");
     let profile = one.statistics(&server);
-    assert_eq!(files(&profile), (32 << 20, 0, 0, 0), "{profile}");
+    assert_eq!(moved(&profile), (32 << 20, 0, 0, 0), "{profile}");
     assert!(profile["bytes_to_device"].as_u64().unwrap() < 100_000, "{profile}");
     let said = one.through(&server);
     assert_eq!(said.stdout, format!("1: {} bytes, sum {large}\n", 32 << 20));
@@ -91,12 +75,12 @@ fn mapped_files_are_read_by_the_server_while_they_are_the_files() {
         (sharing(&folder, ""), Server::start_with(&["--driver", Driver::chosen().name()], &[]));
     for transport in ["tcp", "shm"] {
         let profile = asked.clone().env("OUTBOARD_TRANSPORT", transport).statistics(&server);
-        let (read, ..) = files(&profile);
+        let (read, ..) = moved(&profile);
         // The whole file and, where the stream is done when it is asked, each of two parts.
         let parts = [0, 5_000_001, 6_000_000, 11_000_001].map(|more| 20_000_003 + more);
         assert!(parts.contains(&read), "{transport}: {profile}");
-        assert_eq!(files(&asked.statistics(&nothing)).0, 0);
-        assert_eq!(files(&program.statistics(&server)).0, 0, "nobody has asked");
+        assert_eq!(moved(&asked.statistics(&nothing)).0, 0);
+        assert_eq!(moved(&program.statistics(&server)).0, 0, "nobody has asked");
     }
 }
 
@@ -106,7 +90,7 @@ fn a_server_on_the_same_machine_gets_the_descriptor() {
     let folder = Folder::create();
     let server = Server::start_with(&["--driver", Driver::chosen().name()], &[]);
     let all = Program::new("cufile").arg("all").arg(&folder.path(".")).sharing_memory();
-    let (read, read_here, written, written_here) = files(&all.statistics(&server));
+    let (read, read_here, written, written_here) = moved(&all.statistics(&server));
     assert!(read > 150 << 20 && written > 60 << 20, "{read} {written}");
     assert!(read_here < 64 << 20 && written_here < 64 << 20, "{read_here} {written_here}");
     let (path, profile) = (folder.path("file"), folder.path("profile"));
@@ -122,7 +106,7 @@ fn a_server_on_the_same_machine_gets_the_descriptor() {
     running.wait_for_line(&format!("2: 1000 bytes, sum {left}"));
     running.finish().expect_success("by the descriptor");
     let profile: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
-    assert_eq!(files(&profile), (5_001_000, 0, 0, 0), "{profile}");
+    assert_eq!(moved(&profile), (5_001_000, 0, 0, 0), "{profile}");
 }
 
 #[test]
@@ -145,7 +129,7 @@ fn a_change_is_noticed() {
     running.wait_for_line(&format!("3: 5000000 bytes, sum {second}"));
     running.finish().expect_success("after a change");
     let profile: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
-    assert_eq!(files(&profile), (10_000_000, 5_000_000, 0, 0), "{profile}");
+    assert_eq!(moved(&profile), (10_000_000, 5_000_000, 0, 0), "{profile}");
 }
 
 #[test]
@@ -157,7 +141,7 @@ fn what_is_not_shared_goes_through_the_client() {
     folder.write("file.2", "");
     let says = |server: &Server, reason: &str| {
         let profile = program.statistics(server);
-        assert_eq!(files(&profile), (0, 6_000_000, 0, 0), "{reason}: {profile}");
+        assert_eq!(moved(&profile), (0, 6_000_000, 0, 0), "{reason}: {profile}");
         let reasons = profile["files"]["reasons"].as_object().expect("it says why");
         let said: Vec<&String> = reasons.keys().collect();
         assert!(said.len() == 1 && said[0].contains(reason), "{said:?}");
@@ -190,13 +174,13 @@ fn the_kernel_judges_as_the_owners_user() {
     folder.allow("file", 0o600);
     let program = Program::new("file_reads").arg(&path).arg("1");
     let profile = program.statistics(&sharing(&folder, ":as=65534:65534"));
-    assert_eq!(files(&profile), (0, 1_000_000, 0, 0), "{profile}");
+    assert_eq!(moved(&profile), (0, 1_000_000, 0, 0), "{profile}");
     let reasons = profile["files"]["reasons"].to_string();
     assert!(reasons.contains("has no permission"), "{reasons}");
     let theirs = Some(65534);
     std::os::unix::fs::chown(Path::new(&path), theirs, theirs).unwrap();
     let profile = program.statistics(&sharing(&folder, ":as=65534:65534"));
-    assert_eq!(files(&profile), (1_000_000, 0, 0, 0), "{profile}");
+    assert_eq!(moved(&profile), (1_000_000, 0, 0, 0), "{profile}");
 }
 
 #[test]
@@ -215,7 +199,7 @@ fn a_table_names_owners() {
     let flags = ["--driver", Driver::chosen().name(), "--files-from", &table];
     let profile =
         Program::new("file_reads").arg(&path).arg("1").statistics(&Server::start_with(&flags, &[]));
-    assert_eq!(files(&profile), (0, 1_000_000, 0, 0), "{profile}");
+    assert_eq!(moved(&profile), (0, 1_000_000, 0, 0), "{profile}");
     let reasons = profile["files"]["reasons"].to_string();
     assert!(reasons.contains("with others than"), "{reasons}");
 }
@@ -278,7 +262,7 @@ fn two_servers_read_for_their_own_devices() {
         let said = program.through_list(&list);
         assert_eq!(said.stdout, format!("1: 2000000 bytes, sum {sum}\n"), "{device}");
         let profile = program.statistics_of_list(&list);
-        assert_eq!(files(&profile), (2_000_000, 0, 0, 0), "{device}: {profile}");
+        assert_eq!(moved(&profile), (2_000_000, 0, 0, 0), "{device}: {profile}");
     }
 }
 
@@ -318,7 +302,7 @@ fn a_silent_file_system_delays_its_own_files_only() {
     running.finish().expect_success("with a silent file system");
     other.finish().expect_success("beside it");
     let profile: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
-    assert_eq!(files(&profile), (9_000_000, 18_000_000, 0, 0), "{profile}");
+    assert_eq!(moved(&profile), (9_000_000, 18_000_000, 0, 0), "{profile}");
     let reasons = profile["files"]["reasons"].to_string();
     assert!(reasons.contains("file system does not answer"), "{reasons}");
     // Nor does it open files: the client need not wait long.
@@ -326,8 +310,28 @@ fn a_silent_file_system_delays_its_own_files_only() {
     let begun = Instant::now();
     let profile = program.arg("1").statistics(&server);
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
-    assert_eq!(files(&profile), (0, 9_000_000, 0, 0), "{profile}");
+    assert_eq!(moved(&profile), (0, 9_000_000, 0, 0), "{profile}");
     assert!(silent.held() > 2, "{}", silent.held());
+}
+
+/// What is not shared takes as long as the link needs for it.
+#[test]
+fn a_narrow_link_does_not_matter() {
+    const BYTES: usize = 16 << 20;
+    let (folder, other) = (Folder::create(), Folder::create());
+    let sum = fill(&folder.path("file"), BYTES, 8);
+    let took = |theirs: &Folder| {
+        let share = format!("{}={}", source(&folder), theirs.path(""));
+        let driver = Driver::chosen().name();
+        let flags = ["--driver", driver, "--files", &share, "--session-bandwidth", "2M"];
+        let program = Program::new("file_reads").arg(&folder.path("file")).arg("1");
+        let said = program.through(&Server::start_with(&flags, &[]));
+        assert_eq!(said.stdout, format!("1: {BYTES} bytes, sum {sum}\n"), "{}", said.stderr);
+        let seconds = said.stderr.lines().find_map(|line| line.strip_suffix(" seconds"));
+        seconds.and_then(|seconds| seconds.parse::<f64>().ok()).expect("it says how long")
+    };
+    let (shared, apart) = (took(&folder), took(&other));
+    assert!(apart > 6.0 && shared < 2.0, "{shared} and {apart} seconds");
 }
 
 #[test]
@@ -351,7 +355,7 @@ fn ten_thousand_files_are_open_at_once() {
     said.expect_success("with many files");
     assert_eq!(said.stdout, format!("{bytes} bytes, sum {sum}\n"));
     let profile: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
-    assert_eq!(files(&profile), (bytes, 0, 0, 0), "{profile}");
+    assert_eq!(moved(&profile), (bytes, 0, 0, 0), "{profile}");
 }
 
 /// What the server has in its page cache is not read from the storage again.
@@ -377,7 +381,7 @@ fn many_clients_read_a_file_from_the_storage_once() {
         running.finish().expect_success("one of many");
         let profile = std::fs::read(folder.path(&format!("profile-{number}"))).unwrap();
         let profile: Value = serde_json::from_slice(&profile).unwrap();
-        assert_eq!(files(&profile), (BYTES as u64, 0, 0, 0), "{profile}");
+        assert_eq!(moved(&profile), (BYTES as u64, 0, 0, 0), "{profile}");
     }
     let read = storage.read();
     assert!((BYTES as u64..BYTES as u64 * 21 / 20).contains(&read), "{read}");

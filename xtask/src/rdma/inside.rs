@@ -2,10 +2,9 @@
 
 use super::packages;
 use crate::util::{print, run, said, show, step, target_dir};
-use crate::vm::CABLE;
+use crate::vm::{CABLE, run_every_test};
 use anyhow::{Context, Result, bail};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -153,7 +152,7 @@ fn sysctl(setting: &str) -> Result<()> {
     run(Command::new("sysctl").args(["-qw", setting]))
 }
 
-/// Runs some tests of a program; one that is skipped here has failed.
+/// Runs some tests of a program.
 fn test(program: &str, args: &[&str], two_devices: bool) -> Result<()> {
     let mut command = Command::new(program);
     command.args(args.iter().filter(|arg| !arg.is_empty()));
@@ -165,21 +164,7 @@ fn test(program: &str, args: &[&str], two_devices: bool) -> Result<()> {
         }
         command.env("OUTBOARD_TEST_DRIVER", "cpu");
     }
-    command.stderr(Stdio::piped());
-    let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
-    let mut skipped = None;
-    // What it says is shown at once: a test may hang.
-    for line in child.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()) {
-        let line = line.with_context(|| format!("cannot read what {program} says"))?;
-        eprintln!("{line}");
-        skipped = skipped.or_else(|| line.starts_with("skipped ").then_some(line));
-    }
-    let status = child.wait().with_context(|| format!("cannot wait for {program}"))?;
-    match skipped {
-        _ if !status.success() => bail!("{program} failed ({status})"),
-        Some(test) => bail!("in this machine every test can run, and one did not: {test}"),
-        None => Ok(()),
-    }
+    run_every_test(&mut command)
 }
 
 /// How often each rate is measured, in turns.

@@ -8,8 +8,8 @@
 use std::os::fd::AsFd;
 
 use outboard_abi::CUresult;
-use outboard_files::{Block, Challenge, Reference, answer};
-use outboard_wire::files::{FileChallenge, FileIdentity, FileOpening, FileReference};
+use outboard_files::{Block, Challenge, Identity, Reference, answer, is_on_this_machine};
+use outboard_wire::files::{FileChallenge, FileOpening, FileReference};
 
 use super::lane::Lane;
 use super::{Failure, File, Memory, Outcome, descriptor};
@@ -68,7 +68,9 @@ pub(super) fn write<B: Backend>(
         }
     }
     let moved = process.backend.file_write(ctx, name, offset, bytes as u64, from.address);
-    judge(process, file, from, moved)
+    let outcome = judge(process, file, from, moved);
+    ask_anew(file);
+    outcome
 }
 
 /// Has servers write down what they have written; the error number of one that cannot.
@@ -122,10 +124,20 @@ fn judge<B: Backend>(
                 Standing::Closed(_) | Standing::Never => return None,
             };
             *standing = then;
+            drop(served);
             let _ = process.backend.file_close(memory.here.id, name);
+            ask_anew(file);
             None
         }
         Err(error) => Some(memory.here.note(Err(error)).map_err(Failure::Device)),
+    }
+}
+
+/// Has the kernel ask the file's server anew, if there is one: then the program sees what has been
+/// written, and the size that the file has now.
+fn ask_anew(file: &File) {
+    if !is_on_this_machine(&file.descriptor) {
+        let _ = Identity::of(&file.descriptor);
     }
 }
 
@@ -198,12 +210,8 @@ fn open<B: Backend>(
     ctx: ContextId,
 ) -> Result<ObjectId, String> {
     let named = Reference::of(file.descriptor.as_fd()).map_err(|error| error.to_string())?;
-    let identity = FileIdentity {
-        inode: named.identity.inode,
-        bytes: named.identity.bytes,
-        modified: named.identity.modified,
-    };
-    let reference = FileReference { source: named.source, path: named.path, identity };
+    let Reference { source, path, identity, .. } = named;
+    let reference = FileReference { source, path, identity: identity.into() };
     let (name, reads) = (ObjectId(file.handle), descriptor::reads(&file.descriptor));
     let backend = process.backend;
     let failed = |error: CUresult| format!("the server opens no files: CUDA error {}", error.0);

@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outboard_abi::CUresult;
+use outboard_files::{Identity, changed_since, is_on_this_machine};
 use outboard_wire::ObjectId;
-use outboard_wire::files::{FileIdentity, FileOpening};
+use outboard_wire::files::FileOpening;
 use outboard_wire::messages::FileOpen;
 use parking_lot::Mutex;
 use rustix::fs::FileType;
@@ -37,22 +38,23 @@ pub(crate) struct Files {
 
 /// How far the opening of a file is.
 enum Stage {
-    /// The supervisor has been asked, and perhaps the client to show that it can read the file.
+    Begun,
+    /// The client is to show that it can read the file.
     Asked(Asked),
     Open(Arc<OpenFile>),
 }
 
 /// What is known of a file that is being opened.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Asked {
     /// The supervisor's number.
     opened: u64,
-    identity: FileIdentity,
+    identity: Identity,
     uses: Uses,
 }
 
 /// What a file is opened for.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Uses {
     reads: bool,
     writes: bool,
@@ -63,7 +65,7 @@ pub(crate) struct OpenFile {
     descriptor: File,
     uses: Uses,
     /// What the client has shown that it can read; `None` if the descriptor is the client's own.
-    shown: Option<FileIdentity>,
+    shown: Option<Identity>,
 }
 
 impl OpenFile {
@@ -72,19 +74,26 @@ impl OpenFile {
     }
 
     /// Whether it may be read now: it is open for that and, unless this session writes to it, what
-    /// the client has shown that it can read. Else an `errno`.
+    /// the client has shown that it can read. Else an `errno`. What is read then is what the file's
+    /// server has now, not what this machine remembers.
     pub(crate) fn check_read(&self) -> Result<(), Errno> {
         if !self.uses.reads {
             return Err(Errno::BADF);
         }
-        let Some(shown) = self.shown.filter(|_| !self.uses.writes) else { return Ok(()) };
-        let now = rustix::fs::fstat(&self.descriptor)?;
-        let identity = FileIdentity {
-            inode: now.st_ino,
-            bytes: now.st_size as u64,
-            modified: (now.st_mtime, now.st_mtime_nsec as u32),
-        };
-        if identity == shown { Ok(()) } else { Err(Errno::STALE) }
+        let has_changed = |shown: &Identity| changed_since(&self.descriptor, shown);
+        match &self.shown {
+            Some(shown) if has_changed(shown) && !self.uses.writes => Err(Errno::STALE),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has others see what was written: who reads it on another machine sees only what the file's
+    /// server has. Else an `errno`.
+    pub(crate) fn show(&self) -> Result<(), Errno> {
+        match is_on_this_machine(&self.descriptor) {
+            true => Ok(()),
+            false => rustix::fs::fdatasync(&self.descriptor),
+        }
     }
 
     /// Whether it may be written to.
@@ -98,6 +107,19 @@ impl OpenFile {
 pub(crate) struct UsedFile {
     file: Arc<OpenFile>,
     busy: Arc<AtomicUsize>,
+}
+
+impl UsedFile {
+    fn new(file: &Arc<OpenFile>, busy: &Arc<AtomicUsize>) -> UsedFile {
+        busy.fetch_add(1, Ordering::AcqRel);
+        UsedFile { file: Arc::clone(file), busy: Arc::clone(busy) }
+    }
+}
+
+impl Clone for UsedFile {
+    fn clone(&self) -> UsedFile {
+        UsedFile::new(&self.file, &self.busy)
+    }
 }
 
 impl Deref for UsedFile {
@@ -121,7 +143,7 @@ impl Files {
         Kind::File.room(all.len())?;
         match all.entry(name) {
             Entry::Vacant(free) if name != ObjectId::NONE => {
-                free.insert(Stage::Asked(Asked::default()));
+                free.insert(Stage::Begun);
                 Ok(())
             }
             _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
@@ -131,7 +153,7 @@ impl Files {
     /// Has the supervisor open that file, and says what it says. Waits for the file system.
     pub(crate) fn open(&self, registry: &Registry, m: FileOpen) -> FileOpening {
         let FileOpen { file: name, reference, reads, writes } = m;
-        let identity = reference.identity;
+        let identity = reference.identity.into();
         let (opened, opening) = match registry.open_file(reference, reads, writes) {
             Ok(Some(answer)) => (answer.opened, answer.opening),
             Ok(None) => (0, FileOpening::NothingShared {}),
@@ -205,12 +227,10 @@ impl Files {
 
     /// A file that is open, to use it.
     pub(crate) fn used(&self, name: ObjectId) -> Result<UsedFile, CUresult> {
-        let file = match self.all.lock().get(&name) {
-            Some(Stage::Open(file)) => Arc::clone(file),
-            _ => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
-        };
-        self.busy.fetch_add(1, Ordering::AcqRel);
-        Ok(UsedFile { file, busy: Arc::clone(&self.busy) })
+        match self.all.lock().get(&name) {
+            Some(Stage::Open(file)) => Ok(UsedFile::new(file, &self.busy)),
+            _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        }
     }
 
     /// Forgets a file. It is closed once the answer is dropped and nothing moves there any more.
