@@ -40,5 +40,5 @@ pub use proof::{BadChallenge, Block, Challenge, LONGEST_BLOCK, MOST_BLOCKS, answ
 pub use reference::{NoReference, Reference};
 pub use refused::{Refused, Unopened};
 pub use share::{BadShare, Share, Terms};
-pub use storage::is_on_this_machine;
+pub use storage::{forget, is_on_this_machine};
 pub use user::{BadUser, User};

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use crate::identity::{Identity, Status, kind_name};
 use crate::opener::Access;
 use crate::refused::Unopened;
+use crate::storage::is_on_this_machine;
 
 /// How often the kernel is asked again if it saw a rename on the way.
 const TRIES: usize = 32;
@@ -32,7 +33,12 @@ pub(crate) fn open(
     }
     // By the descriptor: a path could lead to another file now.
     let path = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
-    let flags = access.flags() | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let mut flags = access.flags() | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    if access != Access::Read && !is_on_this_machine(&place) {
+        // Others see at once what is written, and NFS writes nothing else: it would round writes up
+        // to pages, over what others have written there.
+        flags |= OFlags::DSYNC;
+    }
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Err(Unopened::NoProc),
         opened => opened?,

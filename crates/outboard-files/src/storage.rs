@@ -1,8 +1,9 @@
 //! Where the bytes of a file are.
 
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 
-use rustix::fs::fstatfs;
+use rustix::fs::{Advice, fadvise, fstatfs};
 
 /// File systems whose bytes are on this machine, by what `statfs` calls them: everybody who reads a
 /// file there sees at once what was written to it.
@@ -25,6 +26,24 @@ const ON_THIS_MACHINE: [u64; 12] = [
 /// machine remembers for a while what it has read and written.
 pub fn is_on_this_machine(file: impl AsFd) -> bool {
     fstatfs(file).is_ok_and(|found| ON_THIS_MACHINE.contains(&(found.f_type as u64)))
+}
+
+/// Has this machine forget what it remembers of these bytes of a file that lies elsewhere, so that
+/// it asks for them when they are read. NFS does so by itself only for files that it has not open
+/// for writing. What is to be written down stays.
+pub fn forget(file: impl AsFd, offset: u64, bytes: u64) {
+    // It forgets whole pages only.
+    const MARGIN: u64 = 1 << 16;
+    let file = file.as_fd();
+    if is_on_this_machine(file) {
+        return;
+    }
+    let first = offset / MARGIN * MARGIN;
+    let end = offset.saturating_add(bytes).saturating_add(MARGIN - 1) / MARGIN * MARGIN;
+    if let Some(bytes) = NonZeroU64::new(end.saturating_sub(first)) {
+        // It is only advice.
+        let _ = fadvise(file, first, Some(bytes), Advice::DontNeed);
+    }
 }
 
 #[cfg(test)]

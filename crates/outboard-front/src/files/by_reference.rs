@@ -8,7 +8,7 @@
 use std::os::fd::AsFd;
 
 use outboard_abi::CUresult;
-use outboard_files::{Block, Challenge, Identity, Reference, answer, is_on_this_machine};
+use outboard_files::{Block, Challenge, Identity, Reference, answer, forget, is_on_this_machine};
 use outboard_wire::files::{FileChallenge, FileOpening, FileReference};
 
 use super::lane::Lane;
@@ -34,10 +34,7 @@ pub(super) fn read<B: Backend>(
     let (standing, ctx) = (standing(process, file, to)?, to.here.id);
     let name = match standing {
         Opened::Given(name) => name,
-        // The server does not see what this process has not written down.
-        Opened::Named(_) if file.writable && descriptor::sync(&file.descriptor).is_err() => {
-            return None;
-        }
+        Opened::Named(_) if !is_written_down(file) => return None,
         Opened::Named(name) => name,
     };
     let moved = process.backend.file_read(ctx, name, offset, bytes as u64, to.address);
@@ -57,6 +54,9 @@ pub(super) fn write<B: Backend>(
         return None;
     }
     let (Opened::Given(name) | Opened::Named(name)) = standing(process, file, from)?;
+    if !is_written_down(file) {
+        return None;
+    }
     let ctx = from.here.id;
     if in_order {
         let behind = Lane::take(process, &from.here).and_then(|lane| {
@@ -69,7 +69,10 @@ pub(super) fn write<B: Backend>(
     }
     let moved = process.backend.file_write(ctx, name, offset, bytes as u64, from.address);
     let outcome = judge(process, file, from, moved);
-    ask_anew(file);
+    if let Some(Ok(moved)) = outcome {
+        forget(&file.descriptor, offset, moved as u64);
+        ask_anew(file);
+    }
     outcome
 }
 
@@ -131,6 +134,14 @@ fn judge<B: Backend>(
         }
         Err(error) => Some(memory.here.note(Err(error)).map_err(Failure::Device)),
     }
+}
+
+/// Whether the file's server has what this process has written. Until then, a server of devices does
+/// not see it, and it could be written over what such a server writes.
+fn is_written_down(file: &File) -> bool {
+    !file.writable
+        || is_on_this_machine(&file.descriptor)
+        || descriptor::sync(&file.descriptor).is_ok()
 }
 
 /// Has the kernel ask the file's server anew, if there is one: then the program sees what has been

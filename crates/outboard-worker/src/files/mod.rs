@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outboard_abi::CUresult;
-use outboard_files::{Identity, changed_since, is_on_this_machine};
+use outboard_files::{Identity, changed_since, forget};
 use outboard_wire::ObjectId;
 use outboard_wire::files::FileOpening;
 use outboard_wire::messages::FileOpen;
@@ -74,25 +74,19 @@ impl OpenFile {
     }
 
     /// Whether it may be read now: it is open for that and, unless this session writes to it, what
-    /// the client has shown that it can read. Else an `errno`. What is read then is what the file's
-    /// server has now, not what this machine remembers.
-    pub(crate) fn check_read(&self) -> Result<(), Errno> {
+    /// the client has shown that it can read. Else an `errno`. What is read of these bytes then is
+    /// what the file's server has now, not what this machine remembers.
+    pub(crate) fn check_read(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         if !self.uses.reads {
             return Err(Errno::BADF);
         }
-        let has_changed = |shown: &Identity| changed_since(&self.descriptor, shown);
         match &self.shown {
-            Some(shown) if has_changed(shown) && !self.uses.writes => Err(Errno::STALE),
+            Some(_) if self.uses.writes => {
+                forget(&self.descriptor, offset, bytes);
+                Ok(())
+            }
+            Some(shown) if changed_since(&self.descriptor, shown) => Err(Errno::STALE),
             _ => Ok(()),
-        }
-    }
-
-    /// Has others see what was written: who reads it on another machine sees only what the file's
-    /// server has. Else an `errno`.
-    pub(crate) fn show(&self) -> Result<(), Errno> {
-        match is_on_this_machine(&self.descriptor) {
-            true => Ok(()),
-            false => rustix::fs::fdatasync(&self.descriptor),
         }
     }
 
@@ -113,12 +107,6 @@ impl UsedFile {
     fn new(file: &Arc<OpenFile>, busy: &Arc<AtomicUsize>) -> UsedFile {
         busy.fetch_add(1, Ordering::AcqRel);
         UsedFile { file: Arc::clone(file), busy: Arc::clone(busy) }
-    }
-}
-
-impl Clone for UsedFile {
-    fn clone(&self) -> UsedFile {
-        UsedFile::new(&self.file, &self.busy)
     }
 }
 
@@ -275,7 +263,7 @@ mod tests {
         let file = File::open(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(take(file.into()), Ok(()));
         let used = files.used(name).unwrap();
-        assert_eq!((used.check_read(), used.check_write()), (Ok(()), Err(Errno::BADF)));
+        assert_eq!((used.check_read(0, 1), used.check_write()), (Ok(()), Err(Errno::BADF)));
         assert!(files.begin(name).is_err());
         assert!(files.close(name).is_ok() && files.used(name).is_err());
         // What was closed before it came is not open.

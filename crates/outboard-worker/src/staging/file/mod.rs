@@ -57,7 +57,6 @@ impl FileCopy {
     /// Does it. Waits for the file and the device.
     pub(crate) fn run(self) -> Result<Moved, CUresult> {
         let (helpers, threads) = (self.helpers.clone(), Arc::clone(&self.threads));
-        let written = (!self.to_device).then(|| self.file.clone());
         let (parts, bytes) = (self.bytes.div_ceil(PART as u64), self.bytes);
         let patience = self.to_device.then_some(SILENCE);
         let most = MOST_THREADS.min(usize::try_from(parts).unwrap_or(MOST_THREADS));
@@ -65,15 +64,11 @@ impl FileCopy {
             call!(self.table, cuCtxSetCurrent(current(&self.context)))?;
             self.move_parts(progress)
         };
-        let moved = match share_out(&helpers, &threads, (most, parts), patience, work)? {
+        Ok(match share_out(&helpers, &threads, (most, parts), patience, work)? {
             Outcome::Whole => (bytes, 0),
             Outcome::Short(short) => (short.part * PART as u64 + short.bytes as u64, short.errno),
             Outcome::GivenUp => (0, libc::ETIMEDOUT as u32),
-        };
-        match written.map(|file| file.show()) {
-            Some(Err(errno)) if moved.0 > 0 => Ok((0, errno.raw_os_error() as u32)),
-            _ => Ok(moved),
-        }
+        })
     }
 
     /// Moves parts until none is left.
@@ -92,7 +87,10 @@ impl FileCopy {
 
     /// Whether the file may be used so; else an `errno`.
     fn check(&self) -> Result<(), Errno> {
-        if self.to_device { self.file.check_read() } else { self.file.check_write() }
+        match self.to_device {
+            true => self.file.check_read(self.offset, self.bytes),
+            false => self.file.check_write(),
+        }
     }
 
     /// As [`FileCopy::move_parts`], through this memory and in this stream. `false` if the copy has
