@@ -21,7 +21,14 @@ struct Opened {
 }
 
 impl Opened {
+    /// The server is on another machine, where nobody has this file.
     fn new(writable: bool) -> Opened {
+        let opened = Opened::on_this_machine(writable);
+        opened.program.fail_next("file_give", CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        opened
+    }
+
+    fn on_this_machine(writable: bool) -> Opened {
         let program = Program::current();
         // SAFETY: a name, and the descriptor that the call makes.
         let own = unsafe { File::from_raw_fd(libc::memfd_create(c"file".as_ptr(), 0)) };
@@ -52,10 +59,27 @@ impl Opened {
 fn a_transfer_has_a_stream_of_its_own_that_the_next_one_takes_over() {
     let opened = Opened::new(true);
     let copied = ["copy_to_device", "stream_synchronize"];
-    assert_eq!(opened.asked_by(Way::Read), [&["stream_create"], &copied[..]].concat());
+    let first = ["file_give", "stream_create"];
+    assert_eq!(opened.asked_by(Way::Read), [&first, &copied[..]].concat());
     assert_eq!(opened.asked_by(Way::Read), copied);
     let after_default = ["event_create", "event_record", "stream_wait_event", "event_destroy"];
     assert_eq!(opened.asked_by(Way::Write), [&after_default[..], &["copy_to_host"]].concat());
+}
+
+#[test]
+fn a_server_on_this_machine_gets_the_descriptor_once() {
+    let opened = Opened::on_this_machine(true);
+    opened.program.recorder.answer_with("file_read", (BYTES as u64, 0_u32));
+    opened.program.recorder.answer_with("file_write", (BYTES as u64, 0_u32));
+    assert_eq!(opened.asked_by(Way::Read), ["file_give", "file_read"]);
+    assert_eq!(opened.asked_by(Way::Read), ["file_read"]);
+    // After what the program has queued in the default stream.
+    assert_eq!(opened.asked_by(Way::Write).last(), Some(&"file_write"));
+    // A server that cannot read it is not asked again.
+    opened.program.fail_next("file_read", CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    let asked = opened.asked_by(Way::Read);
+    assert_eq!(asked[..2], ["file_read", "file_close"], "{asked:?}");
+    assert_eq!(opened.asked_by(Way::Read), ["copy_to_device", "stream_synchronize"]);
 }
 
 #[test]
@@ -65,7 +89,8 @@ fn a_function_that_a_stream_calls_may_transfer_and_waits_for_no_stream_of_the_pr
         let opened = unsafe { &*opened.cast::<Opened>() };
         let refused = call!(opened.program, cuCtxSynchronize);
         assert_eq!(refused, Err(CUresult::CUDA_ERROR_NOT_PERMITTED));
-        assert_eq!(opened.asked_by(Way::Write), ["stream_create", "copy_to_host"]);
+        let first = ["file_give", "stream_create", "copy_to_host"];
+        assert_eq!(opened.asked_by(Way::Write), first);
         assert_eq!(opened.asked_by(Way::Read), ["copy_to_device", "stream_synchronize"]);
         let refused = call!(opened.program, cuCtxSynchronize);
         assert_eq!(refused, Err(CUresult::CUDA_ERROR_NOT_PERMITTED), "still");
