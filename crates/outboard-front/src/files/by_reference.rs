@@ -136,8 +136,8 @@ fn judge<B: Backend>(
     }
 }
 
-/// Whether the file's server has what this process has written. Until then, a server of devices does
-/// not see it, and it could be written over what such a server writes.
+/// Whether the file's server has what this process has written. Until then, a server of devices
+/// does not see it, and it could be written over what such a server writes.
 fn is_written_down(file: &File) -> bool {
     !file.writable
         || is_on_this_machine(&file.descriptor)
