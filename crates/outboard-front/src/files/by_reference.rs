@@ -31,12 +31,8 @@ pub(super) fn read<B: Backend>(
     if bytes == 0 {
         return None;
     }
-    let (standing, ctx) = (standing(process, file, to)?, to.here.id);
-    let name = match standing {
-        Opened::Given(name) => name,
-        Opened::Named(_) if !is_written_down(file) => return None,
-        Opened::Named(name) => name,
-    };
+    let opened = standing(process, file, to)?;
+    let (name, ctx) = (opened.written_down(file)?, to.here.id);
     let moved = process.backend.file_read(ctx, name, offset, bytes as u64, to.address);
     judge(process, file, to, moved)
 }
@@ -53,11 +49,8 @@ pub(super) fn write<B: Backend>(
     if bytes == 0 {
         return None;
     }
-    let (Opened::Given(name) | Opened::Named(name)) = standing(process, file, from)?;
-    if !is_written_down(file) {
-        return None;
-    }
-    let ctx = from.here.id;
+    let opened = standing(process, file, from)?;
+    let (name, ctx) = (opened.written_down(file)?, from.here.id);
     if in_order {
         let behind = Lane::take(process, &from.here).and_then(|lane| {
             lane.follow_default()?;
@@ -69,8 +62,8 @@ pub(super) fn write<B: Backend>(
     }
     let moved = process.backend.file_write(ctx, name, offset, bytes as u64, from.address);
     let outcome = judge(process, file, from, moved);
-    if let Some(Ok(moved)) = outcome {
-        forget(&file.descriptor, offset, moved as u64);
+    if let (Opened::Named(_), Some(Ok(moved))) = (opened, &outcome) {
+        forget(&file.descriptor, offset, *moved as u64);
         ask_anew(file);
     }
     outcome
@@ -136,14 +129,6 @@ fn judge<B: Backend>(
     }
 }
 
-/// Whether the file's server has what this process has written. Until then, a server of devices
-/// does not see it, and it could be written over what such a server writes.
-fn is_written_down(file: &File) -> bool {
-    !file.writable
-        || is_on_this_machine(&file.descriptor)
-        || descriptor::sync(&file.descriptor).is_ok()
-}
-
 /// Has the kernel ask the file's server anew, if there is one: then the program sees what has been
 /// written, and the size that the file has now.
 fn ask_anew(file: &File) {
@@ -159,6 +144,23 @@ enum Opened {
     Given(ObjectId),
     /// It has opened it by itself.
     Named(ObjectId),
+}
+
+impl Opened {
+    /// The name, once the file's server has what this process has written. Until then, a server of
+    /// devices that has opened the file by itself does not see it, and it could be written over
+    /// what such a server writes.
+    fn written_down(self, file: &File) -> Option<ObjectId> {
+        match self {
+            Opened::Given(name) => Some(name),
+            Opened::Named(name) => {
+                let is_written = !file.writable
+                    || is_on_this_machine(&file.descriptor)
+                    || descriptor::sync(&file.descriptor).is_ok();
+                is_written.then_some(name)
+            }
+        }
+    }
 }
 
 /// How the memory's server has the file open, if it has.
