@@ -3,6 +3,7 @@
 import json
 import os
 
+import pytest
 from conftest import end, serve
 
 # A device with memory for the file, and a check of what stands there.
@@ -90,9 +91,13 @@ def test_a_server_that_has_the_file_reads_and_writes_it(python, tmp_path):
     assert counts(said) == [True, False, True, False], said
 
 
-def test_other_files_go_through_this_process(python, server, tmp_path):
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_server_that_shares_nothing(python, server, tmp_path, monkeypatch, transport):
+    # On this machine it gets the program's own descriptors; over TCP the bytes go through the program.
+    monkeypatch.setenv("OUTBOARD_TRANSPORT", transport)
     said = python("import outboard, sys; outboard.connect(sys.argv.pop(1))\n" + DEVICE, server, str(tmp_path))
-    assert counts(said) == [False, True, False, True], said
+    by_server = transport == "shm"
+    assert counts(said) == [by_server, not by_server] * 2, said
 
 
 def test_another_driver_library_copies(python, tmp_path):
