@@ -1,15 +1,17 @@
 """`outboard.io`: through a server that has the file, through one that has not, and without Outboard's driver library."""
 
+import importlib.util
 import json
 import os
+import subprocess
+import sys
 
 import pytest
-from conftest import end, serve
+from conftest import DIST, end, serve
 
-# A device with memory for the file, and a check of what stands there.
+# A file, a device with memory for it, and a check of what stands there.
 DEVICE = """
 import ctypes, io, json, os, sys
-import outboard.io
 cuda = ctypes.CDLL("libcuda.so.1")
 def call(name, *arguments):
     status = getattr(cuda, name)(*arguments)
@@ -35,6 +37,10 @@ open(folder + "/in", "wb").write(data[:SIZE])
 class Array:
     def __init__(self, shape, strides=None):
         self.__cuda_array_interface__ = {"shape": shape, "typestr": "<u2", "data": (memory.value, False), "strides": strides, "version": 3}
+"""
+
+OWN = DEVICE + """
+import outboard.io
 with outboard.io.open(folder + "/in") as file:
     assert file.read(memory.value, SIZE) == SIZE and file.tell() == SIZE
     assert there(SIZE) == data[:SIZE]
@@ -74,7 +80,9 @@ def counts(text):
     return [read["read_by_server"] > 10_000_000, read["read_here"] > 10_000_000, written["written_by_server"] > 10_000_000, written["written_here"] > 10_000_000]
 
 
-def test_a_server_that_has_the_file_reads_and_writes_it(python, tmp_path):
+@pytest.fixture
+def sharing(tmp_path):
+    """Where a server listens that shares the test's folder."""
     # What the folder's mount shows, and where the folder lies there.
     mounts = [line.split() for line in open("/proc/self/mountinfo")]
     inside = [line for line in mounts if os.path.commonpath([line[4], tmp_path]) == line[4]]
@@ -84,18 +92,45 @@ def test_a_server_that_has_the_file_reads_and_writes_it(python, tmp_path):
     share = f"{source}{path}={tmp_path}:rw:as={os.getuid()}:{os.getgid()}"
     (tmp_path / "state").mkdir()
     child, address = serve(tmp_path / "state", "--files", share)
-    try:
-        said = python("import outboard, sys; outboard.connect(sys.argv.pop(1))\n" + DEVICE, address, str(tmp_path))
-    finally:
-        end(child)
+    yield address
+    end(child)
+
+
+def test_a_server_that_has_the_file_reads_and_writes_it(python, sharing, tmp_path):
+    said = python("import outboard, sys; outboard.connect(sys.argv.pop(1))\n" + OWN, sharing, str(tmp_path))
     assert counts(said) == [True, False, True, False], said
+
+
+KVIKIO = DEVICE + """
+import kvikio
+array = Array((SIZE // 2,))
+with kvikio.CuFile(folder + "/in", "r") as file:
+    assert file.read(array) == SIZE - 1
+assert there(SIZE - 1) == data[:SIZE - 1]
+with kvikio.CuFile(folder + "/out", "w") as file:
+    assert file.write(array, file_offset=5) == SIZE - 1
+assert open(folder + "/out", "rb").read() == bytes(5) + data[:SIZE - 1]
+"""
+
+
+def test_the_server_moves_files_of_kvikio(sharing, tmp_path):
+    """Needs, in the environment of the tests: pip install kvikio-cu12"""
+    if importlib.util.find_spec("kvikio") is None:
+        pytest.skip("kvikio is not installed")
+    profile = tmp_path / "profile"
+    environment = {**os.environ, "KVIKIO_COMPAT_MODE": "OFF", "OUTBOARD_TRANSPORT": "tcp", "OUTBOARD_PROFILE": str(profile)}
+    command = [DIST / "bin/outboard", "run", "--server", sharing, "--", sys.executable, "-c", KVIKIO, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    files = json.loads(profile.read_text())["files"]
+    assert files["read_by_servers"] == files["written_by_servers"] == 10_000_018, files
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_a_server_that_shares_nothing(python, server, tmp_path, monkeypatch, transport):
     # On this machine it gets the program's own descriptors; over TCP the bytes go through the program.
     monkeypatch.setenv("OUTBOARD_TRANSPORT", transport)
-    said = python("import outboard, sys; outboard.connect(sys.argv.pop(1))\n" + DEVICE, server, str(tmp_path))
+    said = python("import outboard, sys; outboard.connect(sys.argv.pop(1))\n" + OWN, server, str(tmp_path))
     by_server = transport == "shm"
     assert counts(said) == [by_server, not by_server] * 2, said
 
@@ -103,7 +138,7 @@ def test_a_server_that_shares_nothing(python, server, tmp_path, monkeypatch, tra
 def test_another_driver_library_copies(python, tmp_path):
     # Outboard's software device without the table of functions for files.
     code = "import outboard.io; outboard.io._TABLE = b'another table 00'\n"
-    said = python("import outboard; outboard.local_cpu()\n" + code + DEVICE, str(tmp_path))
+    said = python("import outboard; outboard.local_cpu()\n" + code + OWN, str(tmp_path))
     assert counts(said) == [False, True, False, True], said
 
 

@@ -48,6 +48,8 @@ int main(int argc, char** argv) {
     CHECK(cudaMemcpy(device, own.data(), bytes, cudaMemcpyHostToDevice));
     EXPECT(same(mapped, bytes));
     CHECK(cudaFree(device));
-    printf("mapped files are copied\n");
+    int for_files = 0;
+    CHECK(cudaDeviceGetAttribute(&for_files, cudaDevAttrGPUDirectRDMASupported, 0));
+    printf("mapped files are copied, GPUDirect %d\n", for_files);
     return outcome();
 }

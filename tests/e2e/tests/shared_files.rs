@@ -82,6 +82,10 @@ fn mapped_files_are_read_by_the_server_while_they_are_the_files() {
         assert_eq!(moved(&asked.statistics(&nothing)).0, 0);
         assert_eq!(moved(&program.statistics(&server)).0, 0, "nobody has asked");
     }
+    // fastsafetensors reads it before it uses cuFile.
+    let expected = |value| format!("mapped files are copied, GPUDirect {value}\n");
+    assert_eq!(asked.through(&server).stdout, expected(1));
+    assert_eq!(program.through(&server).stdout, expected(0));
 }
 
 /// Also where nothing is shared, and of a file that has no name any more.

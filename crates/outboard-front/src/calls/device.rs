@@ -113,7 +113,13 @@ pub unsafe fn cuDeviceGetAttribute<B: Backend>(
     dev: CUdevice,
 ) -> Result<()> {
     let (_, device) = device(process, dev)?;
-    let found = device.attribute(attribute.0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let mut found = device.attribute(attribute.0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // Loaders such as fastsafetensors read it before they use cuFile.
+    if attribute == CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED
+        && process.files.maps()
+    {
+        found = 1;
+    }
     // SAFETY: the program's out parameter.
     unsafe { put(value, found) }
 }

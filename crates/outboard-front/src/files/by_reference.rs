@@ -34,7 +34,7 @@ pub(super) fn read<B: Backend>(
     let opened = standing(process, file, to)?;
     let (name, ctx) = (opened.written_down(file)?, to.here.id);
     let moved = process.backend.file_read(ctx, name, offset, bytes as u64, to.address);
-    judge(process, file, to, moved)
+    judge(process, file, to, bytes, moved)
 }
 
 /// Writes device memory; `None` likewise. `in_order`: after what the program has queued in the
@@ -61,7 +61,7 @@ pub(super) fn write<B: Backend>(
         }
     }
     let moved = process.backend.file_write(ctx, name, offset, bytes as u64, from.address);
-    let outcome = judge(process, file, from, moved);
+    let outcome = judge(process, file, from, bytes, moved);
     if let (Opened::Named(_), Some(Ok(moved))) = (opened, &outcome) {
         forget(&file.descriptor, offset, *moved as u64);
         ask_anew(file);
@@ -90,17 +90,18 @@ pub(super) fn close<B: Backend>(process: &'static Process<B>, file: &File) {
     }
 }
 
-/// What came of a transfer; `None` if it has to go through this process.
+/// What came of a transfer of so many bytes; `None` if it has to go through this process.
 fn judge<B: Backend>(
     process: &'static Process<B>,
     file: &File,
     memory: &Memory,
+    bytes: usize,
     moved: Result<(u64, u32), CUresult>,
 ) -> Option<Outcome> {
     use CUresult as E;
     match moved {
-        // What is left, the next transfer meets.
-        Ok((moved, errno)) if moved > 0 || errno == 0 => Some(Ok(moved as usize)),
+        // What is left, the next transfer meets. No server moves more than it was asked for.
+        Ok((moved, errno)) if moved > 0 || errno == 0 => Some(Ok(bytes.min(moved as usize))),
         Ok(_)
         | Err(
             E::CUDA_ERROR_NOT_SUPPORTED

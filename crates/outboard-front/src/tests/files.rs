@@ -83,6 +83,13 @@ fn a_server_on_this_machine_gets_the_descriptor_once() {
 }
 
 #[test]
+fn no_server_moves_more_than_it_was_asked_for() {
+    let opened = Opened::on_this_machine(true);
+    opened.program.recorder.answer_with("file_read", (u64::MAX, 0_u32));
+    assert_eq!(opened.transfer(Way::Read, opened.memory, 100, 0), Ok(100));
+}
+
+#[test]
 fn a_function_that_a_stream_calls_may_transfer_and_waits_for_no_stream_of_the_program() {
     unsafe extern "C" fn in_stream(opened: *mut core::ffi::c_void) {
         // SAFETY: what the test gives.
