@@ -27,8 +27,8 @@ pub(crate) struct Args {
     #[arg(long)]
     stats: bool,
     /// Have servers that share a file read it when the program copies from a mapping of it, as
-    /// `torch.load(mmap=True)` does, and loaders use cuFile that ask whether files reach the device
-    /// directly (`files` in the configuration).
+    /// `torch.load(mmap=True)` and safetensors do, and have loaders use cuFile that ask whether files
+    /// reach the device directly (`files` in the configuration).
     #[arg(long)]
     files: bool,
     /// The program and its arguments.

@@ -9,7 +9,7 @@ use outboard_e2e::files::{fill, moved};
 use outboard_e2e::{Answers, Cache, Driver, Folder, Program, Server, WatchedFiles};
 use outboard_files::Reference;
 use outboard_test_support::skip;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
 #[allow(dead_code)]
@@ -86,6 +86,40 @@ fn mapped_files_are_read_by_the_server_while_they_are_the_files() {
     let expected = |value| format!("mapped files are copied, GPUDirect {value}\n");
     assert_eq!(asked.through(&server).stdout, expected(1));
     assert_eq!(program.through(&server).stdout, expected(0));
+}
+
+/// What a loader copies out of the mapping first has the file's bytes as well.
+#[test]
+fn tensors_of_a_mapped_file_are_read_by_the_server() {
+    const SIZES: [usize; 4] = [5 << 20, 1 << 20, (4 << 20) + 4, 5 << 20];
+    let folder = Folder::create();
+    let path = folder.path("weights");
+    let mut tensors = serde_json::Map::new();
+    let mut end = 0;
+    for (number, size) in SIZES.iter().enumerate() {
+        let place = json!({"dtype": "U8", "shape": [size], "data_offsets": [end, end + size]});
+        tensors.insert(format!("tensor {number}"), place);
+        end += size;
+    }
+    let header = serde_json::to_vec(&tensors).unwrap();
+    fill(&path, end, 7);
+    let content = std::fs::read(&path).unwrap();
+    let length = (header.len() as u64).to_le_bytes();
+    std::fs::write(&path, [&length[..], &header, &content].concat()).unwrap();
+    let program = SIZES
+        .iter()
+        .fold(Program::new("tensors").arg(&path), |program, size| program.arg(&size.to_string()));
+    let asked = program.clone().env("OUTBOARD_FILES", "mapped");
+    let (server, nothing) =
+        (sharing(&folder, ""), Server::start_with(&["--driver", Driver::chosen().name()], &[]));
+    // Each twice; a small one and those that were changed are the client's.
+    let large: usize = SIZES.iter().filter(|size| **size >= 4 << 20).sum();
+    for transport in ["tcp", "shm"] {
+        let profile = asked.clone().env("OUTBOARD_TRANSPORT", transport).statistics(&server);
+        assert_eq!(moved(&profile).0, 2 * large as u64, "{transport}: {profile}");
+    }
+    assert_eq!(moved(&asked.clone().env("OUTBOARD_TRANSPORT", "tcp").statistics(&nothing)).0, 0);
+    assert_eq!(moved(&program.statistics(&server)).0, 0, "nobody has asked");
 }
 
 /// Also where nothing is shared, and of a file that has no name any more.

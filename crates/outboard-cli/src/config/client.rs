@@ -194,7 +194,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "files",
         variable: "OUTBOARD_FILES",
-        meaning: "Whether copies to a device from memory that is a mapping of a file, such as `torch.load(mmap=True)` makes, have a server that shares the file read it, and whether loaders that ask are told that files reach the device directly: `mapped` or `off`; the default is off.",
+        meaning: "Whether copies to a device from memory that is a mapping of a file, such as `torch.load(mmap=True)` makes, or into which safetensors has copied a tensor of one, have a server that shares the file read it, and whether loaders that ask are told that files reach the device directly: `mapped` or `off`; the default is off.",
         is_of_a_server: false,
         check: |text| one_of(text, &["mapped", "off"]),
     },

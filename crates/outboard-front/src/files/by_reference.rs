@@ -20,6 +20,15 @@ use crate::process::Process;
 /// A file is named anew so often after it has changed.
 const MOST_OPENINGS: u32 = 8;
 
+/// Whether the memory's server has the file.
+pub(super) fn serves<B: Backend>(
+    process: &'static Process<B>,
+    file: &File,
+    memory: &Memory,
+) -> bool {
+    standing(process, file, memory).is_some()
+}
+
 /// Reads into device memory; `None` if that must go through this process.
 pub(super) fn read<B: Backend>(
     process: &'static Process<B>,

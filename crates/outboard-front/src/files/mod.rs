@@ -9,7 +9,9 @@ mod descriptor;
 mod host;
 mod lane;
 pub(crate) mod mapped;
+mod mappings;
 mod pieces;
+mod tensors;
 mod through_client;
 
 use std::os::fd::RawFd;

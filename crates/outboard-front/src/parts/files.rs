@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::backend::{ContextId, ObjectId};
 use crate::handles::{Kind, Table};
+use crate::parts::tensors::Tensors;
 use crate::profile::FileBytes;
 
 /// A file that a program has registered.
@@ -94,6 +95,8 @@ pub(crate) struct Files {
     maps: OnceLock<bool>,
     /// Files that are the program's memory, the oldest first.
     pub(crate) mapped: Mutex<Vec<(Key, Arc<File>)>>,
+    /// Where the tensors of mapped files are, the oldest first.
+    pub(crate) tensors: Mutex<Vec<(Key, Arc<Tensors>)>>,
     /// The sums of all files.
     pub(crate) read: Moved,
     pub(crate) written: Moved,
@@ -118,6 +121,7 @@ impl Files {
             buffers: Buffers::new(),
             maps: OnceLock::new(),
             mapped: Mutex::new(Vec::new()),
+            tensors: Mutex::new(Vec::new()),
             read: Moved::new(),
             written: Moved::new(),
             share_none: Mutex::new(Vec::new()),

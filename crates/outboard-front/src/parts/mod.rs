@@ -22,5 +22,6 @@ pub(crate) mod pool;
 pub(crate) mod reference;
 pub(crate) mod state;
 pub(crate) mod stream;
+pub(crate) mod tensors;
 pub(crate) mod texture;
 pub(crate) mod vmm;
