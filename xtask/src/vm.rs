@@ -14,6 +14,7 @@
 mod initramfs;
 pub(crate) mod inside;
 mod kernel;
+mod network;
 mod vsock;
 
 use crate::util::step;
@@ -52,6 +53,13 @@ pub(crate) struct Args {
     /// Where QEMU's monitor listens (QMP), by which the machine can be paused.
     #[arg(long, value_name = "PATH")]
     monitor: Option<PathBuf>,
+    /// Gives the machine a device of memory that it shares with this one: the first 64 MiB of this
+    /// file, which is made if need be.
+    #[arg(long, value_name = "PATH")]
+    ivshmem: Option<PathBuf>,
+    /// Gives the machine a network, in which it reaches this one's loopback interface at 10.0.2.2.
+    #[arg(long)]
+    network: bool,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, required = true)]
     command: Vec<String>,
@@ -70,11 +78,15 @@ struct Order {
     modules: Vec<String>,
     /// Seconds.
     limit: u64,
+    network: bool,
 }
 
 /// The emulator copies byte by byte where programs and the kernel rely on the processor's own
 /// instruction for that.
 const CPU: &str = "max,erms=off";
+
+/// How much memory the machine shares, in QEMU's words.
+const SHARED: &str = "64M";
 
 const ORDER_FILE: &str = "order.json";
 /// How the machine knows this one's files.
@@ -96,6 +108,8 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         vsock: args.vsock.clone(),
         cable: args.cable,
         monitor: args.monitor.clone(),
+        ivshmem: args.ivshmem.clone(),
+        network: args.network,
     }
     .run(&args.command)
 }
@@ -133,6 +147,10 @@ pub(crate) struct Machine {
     /// Whether it has a network interface at each of [`CABLE`], joined by a cable.
     pub(crate) cable: bool,
     pub(crate) monitor: Option<PathBuf>,
+    /// The file of memory that it shares with this machine.
+    pub(crate) ivshmem: Option<PathBuf>,
+    /// Whether it reaches this machine.
+    pub(crate) network: bool,
 }
 
 impl Machine {
@@ -142,6 +160,7 @@ impl Machine {
         let kernel = Kernel::ensure()?;
         let folder = Folder::create()?;
         let drivers = self.vsock.iter().map(|_| vsock::DRIVER);
+        let drivers = drivers.chain(self.network.then_some(network::DRIVER));
         let modules = kernel.files(&MODULES.into_iter().chain(drivers).collect::<Vec<_>>())?;
         let order = Order {
             command: command.to_vec(),
@@ -150,6 +169,7 @@ impl Machine {
             kernel: kernel.dir.clone(),
             modules: modules.iter().map(|path| inner_name(path)).collect(),
             limit: self.limit,
+            network: self.network,
         };
         initramfs::write(&folder.path.join("first"), &order, &modules)?;
         step(&format!("booting Linux {} in an emulated machine", kernel.release));
@@ -212,6 +232,15 @@ impl Machine {
             qemu.args(["-device", &format!("virtserialport,chardev={name},name={name}")]);
         }
         qemu.args(vsock.iter().flat_map(|device| device.arguments(self.memory)));
+        if let Some(file) = &self.ivshmem {
+            let file = file.display();
+            let backend =
+                format!("memory-backend-file,id=shared,share=on,mem-path={file},size={SHARED}");
+            qemu.args(["-object", &backend, "-device", "ivshmem-plain,memdev=shared"]);
+        }
+        if self.network {
+            qemu.args(network::arguments());
+        }
         if self.cable {
             // A machine with PCI Express, whose buses below bridges are numbered in their order.
             qemu.args(["-machine", "q35"]);

@@ -5,6 +5,7 @@ mod collectives;
 mod compute_cache;
 mod confinement;
 mod files;
+pub(crate) mod ivshmem;
 mod job;
 mod observe;
 mod one_time;
@@ -123,6 +124,8 @@ pub(crate) struct Args {
     peers: peers::Args,
     #[command(flatten)]
     pub(crate) rdma: rdma::Args,
+    #[command(flatten)]
+    pub(crate) ivshmem: ivshmem::Args,
     #[command(flatten)]
     files: files::Args,
     #[command(flatten)]
@@ -280,6 +283,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     config.lanes = args.lanes.unwrap_or(config.lanes);
     args.peers.apply(&mut config);
     args.rdma.apply(&mut config);
+    args.ivshmem.apply(&mut config)?;
     args.collectives.apply(&mut config);
     args.files.apply(&mut config)?;
     if args.standing.only_checks() {

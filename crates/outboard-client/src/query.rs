@@ -35,8 +35,8 @@ impl Query {
     /// Connects to a server.
     pub fn open(target: &Target) -> Result<Query, QueryError> {
         let mut config = Config::of_server(target);
-        if config.transport == Choice::Auto {
-            // Shared memory is not worth a connection more.
+        if matches!(config.transport, Choice::Auto | Choice::Ivshmem) {
+            // Shared memory is not worth a connection more, nor a part of a region.
             config.transport = match target.address {
                 Endpoint::Unix(_) => Choice::Auto,
                 Endpoint::Vsock(_) => Choice::Vsock,

@@ -89,10 +89,15 @@ pub enum Transport {
     Rdma,
     /// TLS 1.3 between RDMA adapters.
     RdmaTls,
+    /// Memory that a virtual machine and its host share, without encryption.
+    Ivshmem,
+    /// TLS 1.3 through such memory.
+    IvshmemTls,
 }
 
 /// Names of transports, as [`Transport`] numbers them; the first stands for none yet.
-pub const TRANSPORTS: [&str; 8] = ["", "tcp", "shm", "tls", "other", "vsock", "rdma", "rdma+tls"];
+pub const TRANSPORTS: [&str; 10] =
+    ["", "tcp", "shm", "tls", "other", "vsock", "rdma", "rdma+tls", "ivshmem", "ivshmem+tls"];
 
 /// What is in the page. All zero is a session that has done nothing.
 #[repr(C, align(64))]
@@ -269,6 +274,8 @@ impl Page {
             "vsock" => Transport::Vsock,
             "rdma" => Transport::Rdma,
             "rdma+tls" => Transport::RdmaTls,
+            "ivshmem" => Transport::Ivshmem,
+            "ivshmem+tls" => Transport::IvshmemTls,
             _ => Transport::Other,
         };
         self.transport.store(transport as u32 + 1, Ordering::Relaxed);

@@ -63,6 +63,8 @@ pub struct Config {
     pub peers: dial::Config,
     /// The RDMA adapters to which clients may move their sessions, if they may.
     pub rdma: Option<outboard_control::messages::Rdma>,
+    /// Memory that virtual machines and this host share, to which their clients may move.
+    pub regions: Vec<outboard_transport::ivshmem::Region>,
     /// Opens the files that the server shares, if it shares any.
     pub files: Option<Arc<outboard_files::Opener>>,
     /// The folder of the client library that clients are given, if they are given one.
@@ -105,6 +107,7 @@ impl Config {
             standing: standing::Config::default(),
             peers: dial::Config::default(),
             rdma: None,
+            regions: Vec::new(),
             files: None,
             library: None,
             collectives: collectives::Config::default(),

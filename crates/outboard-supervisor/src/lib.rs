@@ -41,6 +41,7 @@ mod peer;
 pub mod pool;
 mod queues;
 mod records;
+mod regions;
 pub mod resume;
 mod secure;
 mod sessions;

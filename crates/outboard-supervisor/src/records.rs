@@ -332,6 +332,7 @@ mod tests {
             window: None,
             rdma: None,
             client_has_adapters: false,
+            no_region: None,
             platform: None,
         }
     }

@@ -36,6 +36,7 @@ use outboard_control::messages::{Start, ToWorker, kept};
 use outboard_control::meter::{Meter, Reading};
 use outboard_control::number::Number;
 use outboard_control::trace::Span;
+use outboard_transport::ivshmem::Allotted;
 use outboard_wire::Code;
 
 /// All sessions of a supervisor.
@@ -181,13 +182,13 @@ impl Sessions {
         self.table.board.retain(workers);
     }
 
-    /// Hands a client to a worker, and looks after the worker in a task of its own until it ends.
+    /// Hands a client to a worker, with its part of a region if it has one, and looks after the worker in a task of its own until it ends.
     pub(super) fn open(
         &self,
         worker: Worker,
         start: Start,
         about: About,
-        connection: BorrowedFd<'_>,
+        (connection, region): (BorrowedFd<'_>, Option<&Allotted>),
     ) -> io::Result<Welcomed> {
         let session = start.session;
         let mut record = Record::new(&start, &about, worker.id(), self.table.layout.clone());
@@ -200,6 +201,10 @@ impl Sessions {
         let account = seat.as_ref().map(Seated::memory).transpose()?;
         if let Some((seat, memory)) = record.seat.zip(account.as_ref()) {
             worker.send(&ToWorker::Account { seat }, Some(memory.as_fd()))?;
+        }
+        if let Some(Allotted { file, offset, bytes }) = region {
+            let region = ToWorker::Region { offset: *offset, bytes: *bytes };
+            worker.send(&region, Some(file.as_fd()))?;
         }
         if about.kind != Kind::Probe {
             self.settle(&worker, session, &record, (&meter, account.as_ref()));

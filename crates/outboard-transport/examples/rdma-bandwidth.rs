@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outboard_rdma::{Device, Mtu};
-use outboard_transport::rdma::{Outcome, Settings, move_to, take_up};
+use outboard_transport::Outcome;
+use outboard_transport::rdma::{Settings, move_to, take_up};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Interest, Spin, SpinLimits, Stream, Transport};
 

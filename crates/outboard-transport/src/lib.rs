@@ -1,5 +1,5 @@
 //! Byte streams between client and server: the transport trait, its conformance suite, TCP, TLS
-//! over it, shared memory, Unix sockets, vsock, RDMA.
+//! over it, shared memory, Unix sockets, vsock, RDMA, memory of a virtual machine and its host.
 //!
 //! A [`Transport`] makes [`Stream`]s. A stream never blocks in `read` and `write`; [`Stream::wait`]
 //! does, so that the caller decides how long to spin before it. The [`conformance`] suite states
@@ -14,6 +14,7 @@ pub mod client_key;
 pub mod conformance;
 mod descriptor;
 pub mod host;
+pub mod ivshmem;
 pub mod lane;
 mod memory;
 pub mod page;
@@ -23,7 +24,9 @@ mod random;
 pub mod rdma;
 pub mod reserved;
 mod ring;
+mod rings;
 pub mod segment;
+mod settling;
 pub mod shm;
 mod spin;
 mod stream;
@@ -42,6 +45,7 @@ pub use blocking::{PEER_CHECK, read_exact, read_exact_unless_silent, read_exact_
 pub use descriptor::abandon;
 pub use memory::Memory;
 pub use random::random;
+pub use settling::{Outcome, stay};
 pub use spin::{Patience, Spin, SpinLimits};
 pub use stream::{Capabilities, Interest, Readiness, Stream};
 pub use transport::{Listener, Transport};

@@ -99,6 +99,11 @@ impl Segment {
         self.memory.as_ptr()
     }
 
+    /// The same, which is no null pointer.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.memory
+    }
+
     /// Its size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -1,6 +1,6 @@
 //! Streams through memory that two processes of one machine share.
 //!
-//! The bytes go through two rings (`ring.rs`), one each way. The Unix socket over which the
+//! The bytes go through two rings (`rings.rs`), one each way. The Unix socket over which the
 //! memory was handed over stays open and idle; its end tells that the peer is gone. A thread with
 //! nothing to read, or no room to write, sleeps on an event that the peer signals only if someone
 //! sleeps.
@@ -10,14 +10,15 @@ mod handing;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
 use crate::descriptor::{Socket, poll_until};
-use crate::ring::{Machine, Side, Sides, parts};
+use crate::rings::{BYTES, End, Keeper, Rings};
 use crate::segment::Segment;
 use crate::stream::{Capabilities, Interest, Readiness, Stream};
 use crate::transport::{Listener, Transport};
@@ -26,86 +27,51 @@ use crate::waker::Waker;
 use handing::offer;
 pub use handing::{MOST_FILES, confirm, give_file, move_to, take_file, take_up};
 
-/// Bytes of a ring: what the processor's own cache holds easily, and several batches of commands.
-const RING: usize = 256 << 10;
-/// A writer that found no room is woken when there is this much.
-const ROOM: usize = RING / 4;
-/// A reader publishes its position after so many further bytes, so that for most messages the
-/// writer keeps its cache line. A sleeping writer never waits for a position that is not published.
-const UNSAID: usize = RING / 8;
-const _: () = assert!(UNSAID + ROOM <= RING);
-/// Where the bytes of the first ring begin. Before them is what the sides say of themselves.
-const HEAD: usize = 4096;
-/// Bytes of both rings together.
-const BYTES: usize = HEAD + 2 * RING;
 /// A transport over memory, whose addresses are paths of Unix sockets. It is for tests; clients and
 /// servers say hello over the socket first, and then [`move_to`] memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Shm;
 
-/// One direction, as this process uses it.
-struct Half {
-    /// How far this process has written, or read.
-    position: Mutex<u64>,
-    /// How far it has said that it has read. Changed under the lock of the position.
-    said: AtomicU64,
-    /// Which of the rings.
-    ring: usize,
-    /// Wakes the peer's thread, and this process's.
+/// What wakes threads that wait for one direction: the peer's, and this process's.
+struct Events {
     theirs: Waker,
     ours: Waker,
 }
 
 struct ShmStream {
     socket: Socket,
-    segment: Segment,
-    out: Half,
-    back: Half,
-    /// The peer was seen to be gone.
-    gone: AtomicBool,
+    rings: Rings<Memory>,
+    /// For what this process writes, and for what it reads.
+    out: Events,
+    back: Events,
     /// This process has abandoned the stream; another one uses it.
     abandoned: AtomicBool,
 }
 
-impl Half {
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        self.position.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// A segment of the right size.
+struct Memory(Segment);
 
-/// A thread is counted as asleep while this lives.
-struct Asleep<'a>(&'a Side<Machine>);
-
-impl<'a> Asleep<'a> {
-    fn new(side: &'a Side<Machine>) -> Asleep<'a> {
-        side.sleep();
-        Asleep(side)
-    }
-}
-
-impl Drop for Asleep<'_> {
-    fn drop(&mut self) {
-        self.0.wake();
+// SAFETY: it is mapped at a page, and has the size.
+unsafe impl Keeper for Memory {
+    fn memory(&self) -> NonNull<u8> {
+        self.0.start()
     }
 }
 
 impl ShmStream {
-    fn start(socket: OwnedFd, segment: Segment, out: Half, back: Half) -> io::Result<ShmStream> {
-        let (gone, abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(ShmStream { socket: Socket::new(socket)?, segment, out, back, gone, abandoned })
-    }
-
-    fn sides(&self, ring: usize) -> &Sides<Machine> {
-        const { assert!(2 * size_of::<Sides<Machine>>() <= HEAD) };
-        // SAFETY: the segment has HEAD bytes, begins at a page, and lives as long as `self`; the
-        // numbers are atomic, and any bytes are valid.
-        unsafe { &*self.segment.as_ptr().cast::<Sides<Machine>>().add(ring) }
-    }
-
-    /// Where the bytes of a ring are.
-    fn bytes(&self, ring: usize, offset: usize) -> *mut u8 {
-        // SAFETY: the segment has room for both rings, and offsets are below RING.
-        unsafe { self.segment.as_ptr().add(HEAD + ring * RING + offset) }
+    fn start(
+        socket: OwnedFd,
+        segment: Segment,
+        end: End,
+        (out, back): (Events, Events),
+    ) -> io::Result<ShmStream> {
+        if segment.bytes() != BYTES {
+            let wrong = "the memory for the rings has another size";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, wrong));
+        }
+        let rings = Rings::new(Memory(segment), end);
+        let abandoned = AtomicBool::new(false);
+        Ok(ShmStream { socket: Socket::new(socket)?, rings, out, back, abandoned })
     }
 
     fn check(&self) -> io::Result<()> {
@@ -116,39 +82,12 @@ impl ShmStream {
         }
     }
 
-    /// Whether the peer has stopped writing. Check this first, then read once more.
-    fn is_over(&self, side: &Side<Machine>) -> bool {
-        side.is_closed() || self.gone.load(Ordering::Acquire)
-    }
-
-    /// Which calls would not block now; on a failed stream none blocks.
-    fn look(&self, interest: Interest) -> Readiness {
-        let mut ready = Readiness::default();
-        if interest.read {
-            let sides = self.sides(self.back.ring);
-            let over = self.is_over(&sides.writer);
-            ready.read = over || !matches!(sides.filled(*self.back.lock(), RING), Ok(0));
-        }
-        if interest.write {
-            let sides = self.sides(self.out.ring);
-            let over = self.is_over(&sides.reader);
-            ready.write =
-                over || sides.room(*self.out.lock(), RING).map_or(true, |room| room >= ROOM);
-        }
-        ready
-    }
-
     /// Ends both directions.
     fn close(&self) {
-        for half in [&self.out, &self.back] {
-            let sides = self.sides(half.ring);
-            sides.writer.close();
-            sides.reader.close();
-        }
-        self.gone.store(true, Ordering::Release);
-        for half in [&self.out, &self.back] {
-            half.theirs.wake();
-            half.ours.wake();
+        self.rings.close();
+        for events in [&self.out, &self.back] {
+            events.theirs.wake();
+            events.ours.wake();
         }
     }
 }
@@ -156,76 +95,12 @@ impl ShmStream {
 impl Stream for ShmStream {
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.check()?;
-        let (half, sides) = (&self.back, self.sides(self.back.ring));
-        let mut position = half.lock();
-        let mut filled = sides.filled(*position, RING)?;
-        if filled == 0 {
-            if !self.is_over(&sides.writer) {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            // All bytes that the peer wrote before its end are visible now.
-            filled = sides.filled(*position, RING)?;
-        }
-        let count = filled.min(buffer.len());
-        let mut at = 0;
-        for (offset, len) in parts(*position, count, RING) {
-            // SAFETY: `parts` lie in the ring, and add up to no more than the buffer has. The peer
-            // may write there meanwhile, which makes the bytes wrong, and they are not looked at
-            // before they have been copied.
-            unsafe {
-                buffer
-                    .as_mut_ptr()
-                    .add(at)
-                    .copy_from_nonoverlapping(self.bytes(half.ring, offset), len)
-            };
-            at += len;
-        }
-        if count > 0 {
-            *position += count as u64;
-            if position.wrapping_sub(half.said.load(Ordering::Relaxed)) < UNSAID as u64 {
-                return Ok(count);
-            }
-            half.said.store(*position, Ordering::Relaxed);
-            // A writer that is not woken now is still counted as asleep when a later read checks.
-            if sides.reader.moved(*position, &sides.writer) && RING - (filled - count) >= ROOM {
-                half.theirs.wake();
-            }
-        }
-        Ok(count)
+        self.rings.read(buffer, || self.back.theirs.wake())
     }
 
     fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         self.check()?;
-        let (half, sides) = (&self.out, self.sides(self.out.ring));
-        let mut position = half.lock();
-        if self.is_over(&sides.reader) {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        let room = sides.room(*position, RING)?;
-        let mut written = 0;
-        for buffer in buffers {
-            let count = buffer.len().min(room - written);
-            let mut at = 0;
-            for (offset, len) in parts(*position + written as u64, count, RING) {
-                // SAFETY: `parts` lie in the ring, in the room that the reader has left, and add up
-                // to what the buffer has.
-                unsafe {
-                    self.bytes(half.ring, offset)
-                        .copy_from_nonoverlapping(buffer.as_ptr().add(at), len)
-                };
-                at += len;
-            }
-            written += count;
-        }
-        if written == 0 {
-            let empty = buffers.iter().all(|buffer| buffer.is_empty());
-            return if empty { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
-        }
-        *position += written as u64;
-        if sides.writer.moved(*position, &sides.reader) {
-            half.theirs.wake();
-        }
-        Ok(written)
+        self.rings.write(buffers, || self.out.theirs.wake())
     }
 
     fn wait(
@@ -236,10 +111,9 @@ impl Stream for ShmStream {
     ) -> io::Result<Readiness> {
         self.check()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let _reads = interest.read.then(|| Asleep::new(&self.sides(self.back.ring).reader));
-        let _writes = interest.write.then(|| Asleep::new(&self.sides(self.out.ring).writer));
+        let _asleep = self.rings.sleep(interest);
         loop {
-            let mut ready = self.look(interest);
+            let mut ready = self.rings.look(interest);
             let now = ready != Readiness::default();
             let flag = |wanted| if wanted { PollFlags::IN } else { PollFlags::empty() };
             let mut fds = [
@@ -251,16 +125,16 @@ impl Stream for ShmStream {
             let count = poll_until(&mut fds, if now { Some(Instant::now()) } else { deadline })?;
             let found = fds.map(|fd| fd.revents());
             if found[1].contains(PollFlags::IN) {
-                self.back.ours.clear_unless(|| self.look(Interest::READ).read);
+                self.back.ours.clear_unless(|| self.rings.look(Interest::READ).read);
             }
             if found[2].contains(PollFlags::IN) {
-                self.out.ours.clear_unless(|| self.look(Interest::WRITE).write);
+                self.out.ours.clear_unless(|| self.rings.look(Interest::WRITE).write);
             }
             if found[0]
                 .intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
             {
-                self.gone.store(true, Ordering::Release);
-                ready = self.look(interest);
+                self.rings.lose();
+                ready = self.rings.look(interest);
                 ready.hangup = true;
             }
             ready.woken = found[3].contains(PollFlags::IN) && waker.is_some_and(Waker::clear);
@@ -282,9 +156,7 @@ impl Stream for ShmStream {
     }
 
     fn has_room(&self) -> bool {
-        let reader = &self.sides(self.out.ring).reader;
-        let room = self.sides(self.out.ring).room(*self.out.lock(), RING);
-        !self.is_over(reader) && room.is_ok_and(|room| room >= ROOM)
+        self.rings.has_room()
     }
 
     fn capabilities(&self) -> Capabilities {

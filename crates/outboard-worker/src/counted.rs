@@ -133,6 +133,7 @@ pub(super) fn alone(table: &'static Table, output: Output) -> Result<(Worker, Re
         window: None,
         rdma: None,
         client_has_adapters: false,
+        no_region: None,
         platform: None,
     };
     Ok((Worker::new(prepared, &start)?, replier))

@@ -42,7 +42,7 @@ pub use hostile::{Asked, Hostile, Rewrite};
 pub use lines::Lines;
 pub use meeting::{Meeting, carry};
 pub use pool_broker::{PlayedServer, PoolBroker};
-pub use program::{Case, Outcome, Program, Running, suite};
+pub use program::{Case, Outcome, Program, Running, known_to, suite};
 pub use raw_client::RawClient;
 pub use recording::Recording;
 pub use replay::Replay;

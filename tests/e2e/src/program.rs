@@ -1,6 +1,6 @@
 //! Runs of the test programs.
 
-use crate::{Driver, PATIENCE, Server, dist, programs};
+use crate::{Driver, PATIENCE, Server, dist, outboard, programs};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -335,5 +335,20 @@ impl Watchdog {
     fn barked(mut self) -> bool {
         drop(self.done.take());
         self.thread.take().is_some_and(|thread| thread.join().unwrap_or(true))
+    }
+}
+
+/// Gives programs a token of servers with this state, and the servers' fingerprint.
+///
+/// # Panics
+/// If the command makes no token.
+pub fn known_to(state: &str) -> impl Fn(Program) -> Program {
+    let made = outboard(&["token", "create", "--json", "--state", state, "--owner", "alice"]);
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let part = move |name: &str| made[name].as_str().expect("a text").to_owned();
+    move |program| {
+        program
+            .env("OUTBOARD_TOKEN", &part("token"))
+            .env("OUTBOARD_TLS_FINGERPRINT", &part("fingerprint"))
     }
 }

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// A server must listen after this time.
 const STARTUP: Duration = Duration::from_secs(60);
 
+/// A session has moved after this time.
+const TRAVELS: Duration = Duration::from_secs(120);
+
 /// A running `outboard serve`; stopped when dropped.
 #[derive(Debug)]
 pub struct Server {
@@ -225,6 +228,21 @@ impl Server {
         });
         assert!(one, "one worker, not {seen:?}");
         seen[0]
+    }
+
+    /// Waits until the only session's commands travel by this, as its administrator sees it, and
+    /// panics if they do not.
+    #[track_caller]
+    pub fn travels_by(&self, transport: &str) {
+        let mut found = String::new();
+        let is_so = within(TRAVELS, || {
+            let listed = outboard(&["sessions", "--json", "--server", self.address()]);
+            let listed: serde_json::Value =
+                serde_json::from_slice(&listed.stdout).unwrap_or_default();
+            found = listed["sessions"][0]["transport"].as_str().unwrap_or_default().to_owned();
+            found == transport
+        });
+        assert!(is_so, "the session travels by `{found}`, not `{transport}`:\n{}", self.log());
     }
 
     /// Its log so far, one JSON object a line.

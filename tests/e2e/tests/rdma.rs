@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Outcome, Program, Server, outboard, suite, within};
+use outboard_e2e::{Driver, Folder, Outcome, Program, Server, known_to, suite, within};
 use outboard_test_support::{run, skip};
 
 /// On a machine that has much to do.
@@ -106,30 +106,6 @@ impl Pair {
     }
 }
 
-/// The transport of the only session, as the server's administrator sees it, once it is this one.
-fn travels_by(server: &Server, transport: &str) {
-    let mut found = String::new();
-    let is_so = within(PATIENCE, || {
-        let listed = outboard(&["sessions", "--json", "--server", server.address()]);
-        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
-        found = listed["sessions"][0]["transport"].as_str().unwrap_or_default().to_owned();
-        found == transport
-    });
-    assert!(is_so, "the session travels by `{found}`, not `{transport}`:\n{}", server.log());
-}
-
-/// Gives programs a token of servers with this state, and the servers' fingerprint.
-fn known_to(state: &str) -> impl Fn(Program) -> Program {
-    let made = outboard(&["token", "create", "--json", "--state", state, "--owner", "alice"]);
-    let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
-    let part = move |name: &str| made[name].as_str().expect("a text").to_owned();
-    move |program| {
-        program
-            .env("OUTBOARD_TOKEN", &part("token"))
-            .env("OUTBOARD_TLS_FINGERPRINT", &part("fingerprint"))
-    }
-}
-
 fn expect_refused(outcome: &Outcome, wanted: &str) {
     assert!(!outcome.status.success(), "it does not run");
     assert!(outcome.stderr.contains(wanted), "{wanted}: {}", outcome.stderr);
@@ -170,7 +146,7 @@ fn programs_run_between_adapters() {
     assert!(failed.is_empty(), "{} of {count} programs: {failed:?}", failed.len());
     let mut program = pair.program("endless").arg("16").start_through(&server);
     program.wait_for_line("running");
-    travels_by(&server, "rdma");
+    server.travels_by("rdma");
     program.kill();
     assert!(within(PATIENCE, || server.workers().is_empty()), "the worker sees the end");
 }
@@ -182,11 +158,11 @@ fn sessions_move_by_themselves_where_they_cannot_share_memory() {
     let server = pair.serve(&["--socket", "none"]);
     let mut moved = program().env("OUTBOARD_RDMA_DEVICE", &pair.client).start_through(&server);
     moved.wait_for_line("running");
-    travels_by(&server, "rdma");
+    server.travels_by("rdma");
     let server = pair.serve(&[]);
     let mut shares = program().start_through(&server);
     shares.wait_for_line("running");
-    travels_by(&server, "shm");
+    server.travels_by("shm");
 }
 
 #[test]
@@ -204,7 +180,7 @@ fn bytes_stay_encrypted_unless_both_sides_agree() {
         program("burst").through(&server).expect_success("burst");
         let mut program = program("endless").arg("16").start_through(&server);
         program.wait_for_line("running");
-        travels_by(&server, transport);
+        server.travels_by(transport);
     }
 }
 
@@ -220,10 +196,10 @@ fn a_session_goes_on_over_tcp_when_the_adapters_fail() {
         let server = pair.serve(&["--closed-grace", "60"]);
         let mut program = pair.program("endless").arg("16").start_through(&server);
         program.wait_for_line("running");
-        travels_by(&server, "rdma");
+        server.travels_by("rdma");
         eprintln!("{goes}");
         pair.link(goes);
-        travels_by(&server, "tcp");
+        server.travels_by("tcp");
         std::thread::sleep(Duration::from_secs(2));
         let ended = program.has_ended();
         pair.link(comes);
@@ -239,7 +215,7 @@ fn copies_go_on_over_tcp_when_the_adapters_fail() {
     let pair = needs_two_devices!();
     let server = pair.serve(&["--closed-grace", "60"]);
     let program = pair.program("big_copy").arg("16").start_through(&server);
-    travels_by(&server, "rdma");
+    server.travels_by("rdma");
     std::thread::sleep(Duration::from_secs(1));
     pair.link("ip link set LINK down");
     let outcome = program.finish();

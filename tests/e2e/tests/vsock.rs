@@ -61,18 +61,6 @@ fn compare(address: &str, transport: &str) {
     }
 }
 
-/// The transport of the only session, as the server's administrator sees it.
-fn transport_of_session(server: &Server) -> String {
-    let mut found = String::new();
-    within(PATIENCE, || {
-        let listed = outboard(&["sessions", "--json", "--server", server.address()]);
-        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
-        found = listed["sessions"][0]["transport"].as_str().unwrap_or_default().to_owned();
-        !found.is_empty()
-    });
-    found
-}
-
 #[test]
 fn programs_run_over_vsock() {
     if let Err(error) = vsock::loopback() {
@@ -83,7 +71,7 @@ fn programs_run_over_vsock() {
     let program = Program::new("endless").arg("16").env("OUTBOARD_TRANSPORT", "vsock");
     let mut program = program.start_through_list(&address);
     program.wait_for_line("running");
-    assert_eq!(transport_of_session(&server), "vsock");
+    server.travels_by("vsock");
     program.kill();
     assert!(within(PATIENCE, || server.workers().is_empty()), "the worker sees the end");
 }
@@ -99,7 +87,7 @@ fn a_client_of_the_same_machine_moves_to_shared_memory() {
         .env("OUTBOARD_TRANSPORT", "auto")
         .start_through_list(&address);
     program.wait_for_line("running");
-    assert_eq!(transport_of_session(&server), "shm");
+    server.travels_by("shm");
 }
 
 #[test]

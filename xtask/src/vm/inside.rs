@@ -1,7 +1,7 @@
 //! The first process of a machine: shows the outer machine's files at their places, runs the
 //! command there, and ends the machine.
 
-use super::{MOUNT_TAG, ORDER_FILE, Order};
+use super::{MOUNT_TAG, ORDER_FILE, Order, network};
 use anyhow::{Context, Result, bail};
 use rustix::fs::CWD;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_move};
@@ -137,6 +137,9 @@ fn port(name: &str) -> Option<PathBuf> {
 fn run_command(order: &Order, stdout: File, stderr: File) -> Result<u8> {
     // Programs expect the loopback interface to be there.
     let _ = Command::new("ip").args(["link", "set", "lo", "up"]).stdin(Stdio::null()).status();
+    if order.network {
+        network::join()?;
+    }
     let (program, args) = order.command.split_first().context("there is no command")?;
     let mut complaints = stderr.try_clone().context("cannot copy a channel")?;
     let mut command = Command::new(program);

@@ -59,9 +59,16 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "transport",
         variable: "OUTBOARD_TRANSPORT",
-        meaning: "Use only this transport: `rdma`, `shm`, `tcp` or `vsock`.",
+        meaning: "Use only this transport: `ivshmem`, `rdma`, `shm`, `tcp` or `vsock`.",
         is_of_a_server: false,
-        check: |text| one_of(text, &["rdma", "shm", "tcp", "vsock"]),
+        check: |text| one_of(text, &["ivshmem", "rdma", "shm", "tcp", "vsock"]),
+    },
+    Key {
+        name: "ivshmem",
+        variable: "OUTBOARD_IVSHMEM",
+        meaning: "The memory that this virtual machine and its host share, /sys/bus/pci/devices/…/resource2, or `off`. Without it the first that the program may open.",
+        is_of_a_server: false,
+        check: |_| Ok(()),
     },
     Key {
         name: "rdma-device",

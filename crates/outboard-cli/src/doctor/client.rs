@@ -14,7 +14,7 @@ use outboard_wire::Code;
 
 use super::finding::{Finding, Report};
 use super::link::Variables;
-use super::{LIMIT, child, link, machine, program, rdma, vsock};
+use super::{LIMIT, child, ivshmem, link, machine, program, rdma, vsock};
 use crate::at_once::at_once;
 use crate::probe::{self, Offer};
 use crate::{config, environment, install, started};
@@ -53,6 +53,9 @@ fn ask(target: &Target) -> (Vec<Finding>, bool) {
     findings.extend(offer.iter().map(|offer| memory(target, offer)));
     if matches!(target.address, Endpoint::Tcp(_)) {
         findings.push(rdma::of_client(&Config::of_server(target).rdma.allowed));
+    }
+    if matches!(target.address, Endpoint::Tcp(_) | Endpoint::Vsock(_)) {
+        findings.extend(ivshmem::of_client(Config::of_server(target).ivshmem.as_deref()));
     }
     (findings, offer.is_some())
 }

@@ -6,6 +6,7 @@ mod child;
 mod client;
 mod driver;
 mod finding;
+mod ivshmem;
 mod link;
 mod machine;
 mod program;

@@ -5,25 +5,22 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use outboard_transport::rdma::{self, Outcome, move_to, stay};
-use outboard_transport::{Endpoint, Stream, write_all};
-use outboard_wire::handshake::rdma::Adapters;
+use outboard_transport::rdma::{self, move_to};
+use outboard_transport::{Endpoint, Outcome, Stream, stay, write_all};
+use outboard_wire::handshake::rdma::Adapters as Offer;
 use outboard_wire::handshake::{Hello, Purpose};
 
 use super::config::{Choice, Config, Rdma};
 use super::connect::{Secured, broken};
 use super::error::ConnectError;
 use super::locks::lock;
+use super::movable::Settled;
 use super::security::Tls;
 
 /// A connection that breaks so soon after it has moved would do so again.
 const SOON: Duration = Duration::from_secs(10);
 /// For how long connections do not move then, nor after one that could not.
 const REST: Duration = Duration::from_secs(60);
-
-/// Which of a session's connections this is, if it is known again after a loss: the number of a
-/// lane, or this for the one with the commands.
-pub(super) const COMMANDS: Option<u32> = Some(u32::MAX);
 
 /// Whether the hello of a session says that its connections may move.
 pub(super) fn may_move(address: &str, hello: &Hello, config: &Config) -> bool {
@@ -35,8 +32,8 @@ pub(super) fn may_move(address: &str, hello: &Hello, config: &Config) -> bool {
 
 /// A session whose connections may move to adapters. The worker expects of each that the client
 /// says whether it does.
-pub struct Movable {
-    offer: Adapters,
+pub struct Adapters {
+    offer: Offer,
     rdma: Rdma,
     /// Whether the user wants the bytes encrypted, whatever the server says.
     must_encrypt: bool,
@@ -52,27 +49,19 @@ struct State {
     next: usize,
 }
 
-/// What became of a connection: it, and if it has not moved, why.
-pub(super) type Settled = (Arc<dyn Stream>, Option<String>);
-
-impl Movable {
+impl Adapters {
     /// The session whose server offers these; `None` if it offers none.
-    pub(super) fn new(offer: Option<Adapters>, config: &Config) -> Option<Movable> {
+    pub(super) fn new(offer: Option<Offer>, config: &Config) -> Option<Adapters> {
         let offer = offer.filter(|offer| !offer.addresses.is_empty())?;
         let must_encrypt = config.security.tls == Tls::On;
         let Rdma { allowed, settings } = config.rdma.clone();
         let rdma = Rdma { allowed, settings: settings.within_locked_memory() };
-        Some(Movable { offer, rdma, must_encrypt, state: Mutex::default() })
+        Some(Adapters { offer, rdma, must_encrypt, state: Mutex::default() })
     }
 
     /// Whether there is a way to one of the server's adapters.
     pub(super) fn check(&self) -> io::Result<()> {
         self.rdma.allowed.ways(&self.offer.addresses).map(drop)
-    }
-
-    /// The connection goes on as it is.
-    pub(super) fn stay(&self, met: &dyn Stream, address: &str) -> Result<(), ConnectError> {
-        stay(met).map_err(|error| broken(address, error))
     }
 
     /// Moves the connection, if it can be.
@@ -88,7 +77,7 @@ impl Movable {
         let (place, endpoint) = match way {
             Ok(way) => way,
             Err(why) => {
-                self.stay(&*met, address)?;
+                stay(&*met).map_err(|error| broken(address, error))?;
                 return Ok((met, Some(why.to_string())));
             }
         };
@@ -146,34 +135,34 @@ mod tests {
     use super::*;
     use outboard_wire::handshake::rdma::AdapterAddress;
 
-    fn movable() -> Movable {
+    fn adapters() -> Adapters {
         let address = AdapterAddress { gid: [0; 16], ethernet: true };
-        let offer = Adapters { addresses: vec![address], ..Adapters::default() };
-        Movable::new(Some(offer), &Config::default()).unwrap()
+        let offer = Offer { addresses: vec![address], ..Offer::default() };
+        Adapters::new(Some(offer), &Config::default()).unwrap()
     }
 
-    fn rests(movable: &Movable, lane: u32) -> bool {
-        movable.way(Some(lane)).is_err_and(|error| error.to_string().contains("just failed"))
+    fn rests(adapters: &Adapters, lane: u32) -> bool {
+        adapters.way(Some(lane)).is_err_and(|error| error.to_string().contains("just failed"))
     }
 
     #[test]
     fn a_server_without_adapters_moves_no_connection() {
-        assert!(Movable::new(None, &Config::default()).is_none());
-        assert!(Movable::new(Some(Adapters::default()), &Config::default()).is_none());
+        assert!(Adapters::new(None, &Config::default()).is_none());
+        assert!(Adapters::new(Some(Offer::default()), &Config::default()).is_none());
     }
 
     #[test]
     fn connections_that_break_soon_after_they_have_moved_stay() {
-        let movable = movable();
-        assert!(!rests(&movable, 0));
+        let adapters = adapters();
+        assert!(!rests(&adapters, 0));
         let long_ago = Instant::now().checked_sub(2 * SOON).unwrap();
-        lock(&movable.state).moved.insert(0, long_ago);
-        assert!(!rests(&movable, 0), "it has carried the session for a while");
-        lock(&movable.state).moved.insert(3, Instant::now());
-        assert!(!rests(&movable, 0), "that was another one");
-        assert!(rests(&movable, 3));
-        assert!(rests(&movable, 0), "nor do others");
-        lock(&movable.state).rests_until = Some(long_ago);
-        assert!(!rests(&movable, 3), "after a while they are tried again");
+        lock(&adapters.state).moved.insert(0, long_ago);
+        assert!(!rests(&adapters, 0), "it has carried the session for a while");
+        lock(&adapters.state).moved.insert(3, Instant::now());
+        assert!(!rests(&adapters, 0), "that was another one");
+        assert!(rests(&adapters, 3));
+        assert!(rests(&adapters, 0), "nor do others");
+        lock(&adapters.state).rests_until = Some(long_ago);
+        assert!(!rests(&adapters, 3), "after a while they are tried again");
     }
 }

@@ -8,12 +8,12 @@ use outboard_wire::handshake::resume::{Point, RESUME, Terms};
 use outboard_wire::handshake::{HandshakeError, Hello, Kind, Purpose, Welcome};
 use outboard_wire::{Decode, DecodeError};
 
-use super::adapters::{COMMANDS, Movable};
 use super::bulk::state::Dial;
 use super::config::Config;
 use super::connect::{Secured, join};
 use super::connection::{ATTEMPT, Resume};
 use super::error::ConnectError;
+use super::movable::{COMMANDS, Movable};
 
 /// What makes further connections of a session such as its first one.
 #[derive(Clone)]

@@ -1,5 +1,6 @@
 //! Settings of a link.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use outboard_transport::SpinLimits;
@@ -29,6 +30,9 @@ pub struct Config {
     /// The RDMA adapters. Environment: `OUTBOARD_RDMA_DEVICE`, names, and `OUTBOARD_RDMA_NETWORK`,
     /// networks, with commas between.
     pub rdma: Rdma,
+    /// The memory that this virtual machine and its host share, or `off`; none: the first that there
+    /// is. Environment: `OUTBOARD_IVSHMEM`.
+    pub ivshmem: Option<PathBuf>,
     /// How the client recognises its server and authenticates itself.
     pub security: Security,
     /// How long to try to take a session up again whose connection was lost, if the server keeps it
@@ -58,8 +62,9 @@ pub struct Rdma {
 /// Which way the commands go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// Through shared memory if the server is on this machine and lets this client; else between
-    /// RDMA adapters if both have them; else over TCP.
+    /// Through shared memory if the server is on this machine and lets this client; else through
+    /// memory that this virtual machine shares with its host, or between RDMA adapters, if both
+    /// have that; else as the address says.
     #[default]
     Auto,
     /// Over TCP.
@@ -70,6 +75,8 @@ pub enum Choice {
     Vsock,
     /// Between RDMA adapters, or not at all.
     Rdma,
+    /// Through memory that this virtual machine and its host share, or not at all.
+    Ivshmem,
 }
 
 impl Choice {
@@ -81,6 +88,7 @@ impl Choice {
             "shm" => Some(Choice::Shm),
             "vsock" => Some(Choice::Vsock),
             "rdma" => Some(Choice::Rdma),
+            "ivshmem" => Some(Choice::Ivshmem),
             _ => None,
         }
     }
@@ -102,6 +110,7 @@ impl Default for Config {
             timeout: Duration::from_secs(30),
             transport: Choice::Auto,
             rdma: Rdma::default(),
+            ivshmem: None,
             security: Security::default(),
             reconnect: RECONNECT,
             silence: None,
@@ -139,6 +148,8 @@ impl Config {
             transport.and_then(|name| Choice::named(name.trim())).unwrap_or_default();
         config.rdma.allowed.devices = listed("OUTBOARD_RDMA_DEVICE");
         config.rdma.allowed.networks = listed("OUTBOARD_RDMA_NETWORK");
+        let ivshmem = std::env::var_os("OUTBOARD_IVSHMEM").filter(|path| !path.is_empty());
+        config.ivshmem = ivshmem.map(PathBuf::from);
         config
     }
 }

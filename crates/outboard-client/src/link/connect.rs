@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use outboard_transport::ivshmem::Device;
 use outboard_transport::tls::{self, Anchor, Fingerprint};
 use outboard_transport::{Endpoint, Memory, Stream, Transport, read_exact_until, write_all};
 use outboard_wire::handshake::auth::{PROOF, Proof, TOKEN, proven};
@@ -12,9 +13,9 @@ use outboard_wire::handshake::lease::LEASE;
 use outboard_wire::handshake::{Answer, Hello, MAGIC, Waiting, Welcome};
 use rustls::ClientConfig;
 
-use super::adapters::{Movable, Settled};
 use super::config::Config;
 use super::error::ConnectError;
+use super::movable::{Movable, Settled};
 use super::moving;
 use super::security::{Security, SecurityError, of_tls};
 use crate::speech;
@@ -31,7 +32,7 @@ pub(super) struct Connected {
     pub(super) welcome: Welcome,
     /// With what further connections are encrypted, if they are.
     pub(super) secured: Option<Secured>,
-    /// What moves further connections to RDMA adapters, if something does.
+    /// What moves further connections, if something does.
     pub(super) movable: Option<Arc<Movable>>,
 }
 
@@ -44,12 +45,13 @@ pub struct Secured {
     key: u128,
 }
 
-/// Connects and introduces the client.
+/// Connects and introduces the client. The hello tells of the device, if there is one.
 pub(super) fn connect(
     transport: &dyn Transport,
     address: &str,
     hello: &Hello,
     config: &Config,
+    device: Option<Device>,
 ) -> Result<Connected, ConnectError> {
     let stream =
         transport.connect(address, config.timeout).map_err(|error| match error.kind() {
@@ -66,7 +68,7 @@ pub(super) fn connect(
     let turn = Turn { patience: queue_patience(), waits: &mut waits };
     let Opened { stream, welcome, secured, .. } =
         open(stream, address, hello, &config.security, deadline, turn)?;
-    let movable = moving::movable(&welcome, address, config)?.map(Arc::new);
+    let movable = moving::movable(&welcome, address, config, device)?.map(Arc::new);
     let may_move = (movable.as_deref(), secured.as_ref());
     let (stream, memory) = moving::settle(stream, address, hello, &welcome, config, may_move)?;
     Ok(Connected { stream, memory, welcome, secured, movable })
@@ -184,7 +186,7 @@ pub fn open(
 }
 
 /// Introduces one more connection of a session, whose key is in the hello. If the session's
-/// connections may move to adapters, this one does, as which of them it is.
+/// connections may move, this one does, as which of them it is.
 pub fn join(
     stream: Arc<dyn Stream>,
     address: &str,

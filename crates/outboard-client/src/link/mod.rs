@@ -29,12 +29,14 @@ mod lease;
 mod listen;
 mod listening;
 mod locks;
+mod movable;
 mod moving;
 mod queue;
 mod reader;
 mod receive;
 mod reconnect;
 mod refusals;
+mod region;
 mod reply;
 mod request_threads;
 pub mod security;
@@ -55,6 +57,7 @@ use outboard_front::profile;
 use outboard_transport::{Memory, Stream, Transport, shm, tcp, unix};
 use outboard_wire::handshake::beats::{BEATS, Beats};
 use outboard_wire::handshake::files::{FILES, Files};
+use outboard_wire::handshake::ivshmem::{self, IVSHMEM};
 use outboard_wire::handshake::queued::{QUEUED, Queued};
 use outboard_wire::handshake::rdma::{Able, RDMA};
 use outboard_wire::handshake::resume::{RESUME, Terms};
@@ -63,13 +66,13 @@ use outboard_wire::handshake::{Hello, VERSION, Version, Welcome};
 use outboard_wire::messages::{Message, OLDEST};
 use outboard_wire::{ContextId, Writer};
 
-pub use adapters::Movable;
 pub use bulk::{Later, Sent, Ticket, Upload};
 pub use config::{Choice, Config, Rdma};
 pub use connect::{Opened, Secured, Turn, ask_for_file, handshake, join, open, queue_patience};
 pub use error::{ConnectError, LinkError, unreachable};
 pub use introduction::Introduction;
 pub use listen::{Answers, Expectation};
+pub use movable::Movable;
 pub use moving::{ask_about_transport, check_transport};
 pub use reply::Reply;
 pub(crate) use reply::Then;
@@ -114,11 +117,16 @@ impl Link {
         if adapters::may_move(address, &hello, &config) {
             hello.more.set(RDMA, &Able);
         }
+        let device = region::device(address, &hello, &config)?;
+        if let Some(device) = &device {
+            hello.more.set(IVSHMEM, &ivshmem::Able { region: device.id() });
+        }
         let connect::Connected { stream, memory, welcome, secured, movable } =
-            connect::connect(transport, address, &hello, &config)?;
+            connect::connect(transport, address, &hello, &config, device)?;
         // Further connections are of the session that there is.
         hello.more.remove(WINDOWS);
         hello.more.remove(RDMA);
+        hello.more.remove(IVSHMEM);
         let hello = &hello;
         let beats: Option<Beats> = again::part(&welcome, BEATS, address)?;
         // Two of them may be late.
@@ -184,7 +192,7 @@ impl Link {
 
     /// Whether the user lets the server share memory.
     pub fn may_share(&self) -> bool {
-        !matches!(self.shared.config.transport, Choice::Tcp | Choice::Rdma)
+        !matches!(self.shared.config.transport, Choice::Tcp | Choice::Rdma | Choice::Ivshmem)
     }
 
     /// Appends a command that is not waited for, and returns its number. Blocks only while the

@@ -2,39 +2,75 @@
 //! RDMA adapters, if possible.
 //!
 //! The welcome says on which machine the server runs and where its Unix socket is. A client on the
-//! same machine that may connect to the socket moves its session there. On other machines it moves
-//! to adapters, if client and server have them. Otherwise the session stays where it is.
+//! same machine that may connect to the socket moves its session there. From a virtual machine of
+//! the server's host it moves to memory that both share; from other machines to adapters, if client
+//! and server have them. Otherwise the session stays where it is.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use outboard_transport::ivshmem::Device;
 use outboard_transport::unix::{self, Unix};
 use outboard_transport::{Endpoint, Memory, Stream, Transport, host};
-use outboard_wire::handshake::rdma::{Able, Adapters, RDMA};
+use outboard_wire::handshake::ivshmem::IVSHMEM;
+use outboard_wire::handshake::rdma::{Able, Adapters as Offer, RDMA};
 use outboard_wire::handshake::{Extensions, Hello, Local, Purpose, Welcome};
 
-use super::adapters::{COMMANDS, Movable};
+use super::adapters::Adapters;
 use super::again::part;
 use super::config::{Choice, Config};
 use super::connect::{Secured, handshake};
 use super::error::ConnectError;
+use super::movable::{COMMANDS, Movable};
+use super::region::{self, Region};
 use crate::speech;
 
 /// The stream that carries the session's commands, and the memory shared with the worker.
 pub(super) type Moved = (Arc<dyn Stream>, Option<Memory>);
 
-/// What moves the session's connections to adapters, if something does.
+/// What moves the session's connections, if something does. The server has been told of the device,
+/// if there is one.
 pub(super) fn movable(
     welcome: &Welcome,
     address: &str,
     config: &Config,
+    device: Option<Device>,
 ) -> Result<Option<Movable>, ConnectError> {
-    let offer: Option<Adapters> = part(welcome, RDMA, address)?;
+    let adapters = adapters(welcome, address, config)?;
+    let Some(device) = device else { return Ok(adapters.map(Movable::Adapters)) };
+    let offer = part(welcome, IVSHMEM, address)?;
+    let region = offer
+        .ok_or_else(|| "the server does not know of such memory: it is of an earlier release, or is on this machine".to_owned())
+        .and_then(|offer| Region::new(&offer, device));
+    match region {
+        Ok(region) => Ok(Some(Movable::Region(region))),
+        Err(reason) if config.transport == Choice::Ivshmem => Err(region::unusable(reason)),
+        Err(reason) => {
+            stays(config, address, "ivshmem", &reason);
+            Ok(adapters.map(Movable::Adapters))
+        }
+    }
+}
+
+/// Says why a session does not use what it might, to who wants to hear it.
+fn stays(config: &Config, address: &str, name: &str, reason: &str) {
+    if config.talks {
+        speech::say(format_args!("the session with {address} does not use {name}: {reason}"));
+    }
+}
+
+/// The adapters to which the session's connections may move, if there are some.
+fn adapters(
+    welcome: &Welcome,
+    address: &str,
+    config: &Config,
+) -> Result<Option<Adapters>, ConnectError> {
+    let offer: Option<Offer> = part(welcome, RDMA, address)?;
     let missing = offer.as_ref().map(|offer| offer.missing.clone());
-    let movable = Movable::new(offer, config);
-    if movable.is_none() && config.transport == Choice::Rdma {
+    let adapters = Adapters::new(offer, config);
+    if adapters.is_none() && config.transport == Choice::Rdma {
         let reason = match (config.rdma.allowed.ports(), missing) {
             (Err(error), _) => error.to_string(),
             (Ok(_), Some(missing)) => format!("the server says: {missing}"),
@@ -44,11 +80,11 @@ pub(super) fn movable(
         };
         return Err(ConnectError::Transport { wanted: "rdma", reason });
     }
-    Ok(movable)
+    Ok(adapters)
 }
 
-/// Moves the session, if it can be. A movable one is told whether its connection goes to adapters,
-/// whatever becomes of it.
+/// Moves the session, if it can be. The worker of a movable one is told whether its connection
+/// moves, whatever becomes of it.
 pub(super) fn settle(
     stream: Arc<dyn Stream>,
     address: &str,
@@ -66,16 +102,17 @@ pub(super) fn settle(
     }
     let deadline = Instant::now() + config.timeout;
     let (stream, why_not) = movable.settle(stream, secured, COMMANDS, address, deadline)?;
+    let (name, choice) = movable.to();
     match why_not {
-        Some(reason) if config.transport == Choice::Rdma => {
-            return Err(ConnectError::Transport { wanted: "rdma", reason });
+        Some(reason) if config.transport == choice => {
+            Err(ConnectError::Transport { wanted: name, reason })
         }
-        Some(reason) if config.talks => {
-            speech::say(format_args!("the session with {address} does not use RDMA: {reason}"));
+        Some(reason) => {
+            stays(config, address, name, &reason);
+            Ok((stream, None))
         }
-        _ => {}
+        None => Ok((stream, None)),
     }
-    Ok((stream, None))
 }
 
 /// The same among what this machine has.
@@ -99,12 +136,12 @@ fn settle_here(
         return Ok((stream, Some(memory)));
     }
     check_name(address, config.transport)?;
-    if matches!(config.transport, Choice::Tcp | Choice::Vsock | Choice::Rdma) {
+    if !matches!(config.transport, Choice::Auto | Choice::Shm) {
         return Ok((stream, None));
     }
     let refused = |reason: String| match config.transport {
         Choice::Shm => Err(ConnectError::Transport { wanted: "shm", reason }),
-        Choice::Auto | Choice::Tcp | Choice::Vsock | Choice::Rdma => Ok(()),
+        _ => Ok(()),
     };
     let local = match reachable(welcome) {
         Ok(local) => local,
@@ -146,8 +183,9 @@ pub fn check_transport(
             });
             reached.map_err(|reason| ConnectError::Transport { wanted: "shm", reason })
         }
-        Choice::Rdma => match movable(welcome, address, config)? {
-            Some(movable) => movable.check().map_err(|error| ConnectError::Transport {
+        Choice::Ivshmem => region::check(config),
+        Choice::Rdma => match adapters(welcome, address, config)? {
+            Some(adapters) => adapters.check().map_err(|error| ConnectError::Transport {
                 wanted: "rdma",
                 reason: error.to_string(),
             }),
@@ -168,6 +206,8 @@ fn check_name(address: &str, choice: Choice) -> Result<(), ConnectError> {
         Choice::Tcp => ("tcp", "network address", "HOST:PORT"),
         Choice::Rdma => ("rdma", "network address", "HOST:PORT"),
         Choice::Vsock => ("vsock", "vsock", "vsock:host"),
+        Choice::Ivshmem if kind == "vsock" => return Ok(()),
+        Choice::Ivshmem => ("ivshmem", "network address", "vsock:host or HOST:PORT"),
         Choice::Auto | Choice::Shm => return Ok(()),
     };
     if kind == by {

@@ -82,6 +82,13 @@ pub enum ToWorker {
         /// The session's seat at it.
         seat: u32,
     },
+    /// The memory that the client's virtual machine and its host share is attached, of which the session has a part, locked by this descriptor. Sent before the meter.
+    Region {
+        /// Where the part begins.
+        offset: u64,
+        /// Its size.
+        bytes: u64,
+    },
     /// Execute no further command if the session is idle: the supervisor wants to suspend the driver.
     Suspend,
     /// The driver runs again, or was not suspended.
@@ -165,6 +172,11 @@ impl Encode for ToWorker {
                 writer.u8(43);
                 writer.put(seat);
             }
+            ToWorker::Region { offset, bytes } => {
+                writer.u8(44);
+                writer.put(offset);
+                writer.put(bytes);
+            }
             ToWorker::Suspend => writer.u8(50),
             ToWorker::Resume => writer.u8(51),
             ToWorker::Wanted => writer.u8(52),
@@ -202,6 +214,7 @@ impl<'a> Decode<'a> for ToWorker {
             41 => ToWorker::End { sentence: reader.get()? },
             42 => ToWorker::Trace { on: reader.get()?, root: reader.get()? },
             43 => ToWorker::Account { seat: reader.get()? },
+            44 => ToWorker::Region { offset: reader.get()?, bytes: reader.get()? },
             50 => ToWorker::Suspend,
             51 => ToWorker::Resume,
             52 => ToWorker::Wanted,
@@ -1073,6 +1086,8 @@ pub struct Start {
     pub rdma: Option<Rdma>,
     /// Whether the client does.
     pub client_has_adapters: bool,
+    /// Why a client in a virtual machine gets no part of the memory that its host shares with it, if it has asked for one.
+    pub no_region: Option<String>,
 }
 
 impl Encode for Start {
@@ -1098,6 +1113,7 @@ impl Encode for Start {
         writer.put(&self.window);
         writer.put(&self.rdma);
         writer.put(&self.client_has_adapters);
+        writer.put(&self.no_region);
     }
 }
 
@@ -1125,6 +1141,7 @@ impl<'a> Decode<'a> for Start {
             window: reader.get()?,
             rdma: reader.get()?,
             client_has_adapters: reader.get()?,
+            no_region: reader.get()?,
         })
     }
 }

@@ -39,6 +39,7 @@ fn messages_and_descriptors_arrive() {
         window: Window::numbered(3),
         rdma: None,
         client_has_adapters: false,
+        no_region: None,
     };
     send(here.as_fd(), &ToWorker::Start(Box::new(start.clone())), Some(here.as_fd())).unwrap();
     let point = Point { lane: 1, attempt: 2, received: 3 };

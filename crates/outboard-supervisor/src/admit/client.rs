@@ -5,7 +5,9 @@
 use std::rc::Rc;
 
 use jiff::Timestamp;
+use outboard_transport::ivshmem;
 use outboard_wire::handshake::auth::TOKEN;
+use outboard_wire::handshake::ivshmem::{Able, IVSHMEM};
 use outboard_wire::handshake::lease::{LEASE, ShownLease};
 use outboard_wire::handshake::peers::{Called, PEERS};
 use outboard_wire::handshake::rdma::RDMA;
@@ -132,6 +134,8 @@ pub(super) struct Client {
     pub(super) windows: Option<Vec<Window>>,
     /// Whether it has RDMA adapters to which its connections may move.
     pub(super) has_adapters: bool,
+    /// The memory that its virtual machine and this host share, if it says that it has some.
+    pub(super) region: Option<ivshmem::Id>,
 }
 
 impl Heard {
@@ -265,9 +269,12 @@ impl Stranger {
         let accepted: Option<Acceptable> = more.get(WINDOWS).map_err(malformed)?;
         let windows = accepted.map(|Acceptable(windows)| windows);
         let has_adapters = has_adapters(&more, peer);
+        let able: Option<Able> = more.get(IVSHMEM).map_err(malformed)?;
+        let apart = matches!(peer, Peer::Remote(_) | Peer::Guest(_));
+        let region = able.filter(|_| apart).map(|able| able.region);
         drop(seat.take());
         let client =
-            Client { name, process, identity, lease, parent, grace, windows, has_adapters };
+            Client { name, process, identity, lease, parent, grace, windows, has_adapters, region };
         let encrypted = matches!(way, Way::Secure { .. });
         Ok((Known { client, version, peer, encrypted }, wish))
     }

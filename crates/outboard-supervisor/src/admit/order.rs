@@ -14,6 +14,7 @@ use super::client::{Admitted, Client, Devices, Known, asker};
 use super::failure::{Failure, refuse};
 use crate::about::{About, Kind};
 use crate::peer::Peer;
+use crate::regions;
 use crate::sessions::Unwelcome;
 use crate::sharing::AdmittedPlace;
 use crate::supervisor::Supervisor;
@@ -195,6 +196,15 @@ async fn hand_over(
         .as_ref()
         .map(|(certificate, _)| Secure { fingerprint: Fingerprint::of(certificate).0, key });
     let secure = made.map(|(certificate, key)| messages::Secure { certificate, key });
+    let wanted = order.client.region.filter(|_| order.kind == Kind::Session);
+    let (region, no_region) = match wanted.map(|id| regions::allot(&config.regions, id)) {
+        None => (None, None),
+        Some(Ok(region)) => (Some(region), None),
+        Some(Err(why)) => {
+            tracing::info!(session = %Number(session), why, "the session gets no part of a region");
+            (None, Some(why))
+        }
+    };
     let start = Start {
         session,
         key,
@@ -217,6 +227,7 @@ async fn hand_over(
         window,
         rdma: config.rdma.clone().filter(|_| order.kind != Kind::Management),
         client_has_adapters: order.client.has_adapters,
+        no_region,
     };
     let lost = |reason: String| {
         let sentence = format!(
@@ -226,7 +237,7 @@ async fn hand_over(
     };
     let welcomed = supervisor
         .sessions
-        .open(worker, start, order.about(), stream)
+        .open(worker, start, order.about(), (stream, region.as_ref()))
         .map_err(|error| lost(error.to_string()))?;
     match timeout(config.start_timeout, welcomed).await {
         Ok(Ok(Ok(()))) => Ok(go_there),

@@ -22,39 +22,12 @@ use super::settings::Settings;
 use super::stream::{Events, RECEIVED, RdmaStream, Side};
 use crate::blocking::{read_exact_until, write_all};
 use crate::random::random;
+use crate::settling::{MOVED, Outcome, READY, STAYS, read_answer, read_byte, refusal, stay, wrong};
 use crate::stream::Stream;
 use crate::waker::Waker;
 
 /// How long a message may take to the peer and back.
 const TRIAL: Duration = Duration::from_secs(2);
-
-/// What the client begins with if it stays; else one more than the place of the server's adapter.
-const STAYS: u8 = 0;
-/// What the server answers with.
-const REFUSED: u8 = 0;
-const READY: u8 = 1;
-/// The client's last word.
-const MOVED: u8 = 1;
-
-/// The longest that a server says of why it refuses, in bytes.
-const LONGEST: usize = 1024;
-
-/// What became of a connection.
-#[derive(Debug)]
-pub enum Outcome {
-    /// Its bytes go between adapters from here on.
-    Moved(Arc<dyn Stream>),
-    /// They go on as before: why, if it was tried.
-    Stays(Option<io::Error>),
-}
-
-/// The client stays with the connection that it has.
-///
-/// # Errors
-/// The connection's.
-pub fn stay(met: &dyn Stream) -> io::Result<()> {
-    write_all(met, &[STAYS])
-}
 
 /// Moves to a connection between adapters, if it can be: the client's side. `met` is a stream to
 /// the server, which carries nothing else if it is left. `place` is that of the server's adapter
@@ -80,10 +53,12 @@ pub fn move_to(
     };
     let choice = place.checked_add(1).ok_or(io::ErrorKind::InvalidInput)?;
     write_all(&**met, &[&[choice][..], &own.encode()].concat())?;
-    let peer = match read_answer(&**met, deadline)? {
-        Ok(peer) => peer,
-        Err(why) => return Ok(Outcome::Stays(Some(why))),
-    };
+    if let Err(why) = read_answer(&**met, deadline)? {
+        return Ok(Outcome::Stays(Some(why)));
+    }
+    let mut said = [0; End::SIZE];
+    read_exact_until(&**met, &mut said, deadline)?;
+    let peer = End::decode(&said)?;
     let settings = settings.and(peer.settings);
     let tried = prepared.connect(peer.address, met, Side::Client, settings).and_then(|stream| {
         let sent = message(settings)?;
@@ -154,42 +129,6 @@ pub fn take_up(
     }
 }
 
-fn read_byte(met: &dyn Stream, deadline: Instant) -> io::Result<u8> {
-    let mut byte = [0];
-    read_exact_until(met, &mut byte, deadline)?;
-    Ok(byte[0])
-}
-
-/// The server's end; or why it has none.
-fn read_answer(met: &dyn Stream, deadline: Instant) -> io::Result<Result<End, io::Error>> {
-    match read_byte(met, deadline)? {
-        READY => {
-            let mut said = [0; End::SIZE];
-            read_exact_until(met, &mut said, deadline)?;
-            End::decode(&said).map(Ok)
-        }
-        REFUSED => {
-            let mut length = [0; 2];
-            read_exact_until(met, &mut length, deadline)?;
-            let length = usize::from(u16::from_le_bytes(length));
-            if length > LONGEST {
-                return Err(wrong("the server's reason is too long"));
-            }
-            let mut said = vec![0; length];
-            read_exact_until(met, &mut said, deadline)?;
-            let said = format!("the server says: {}", String::from_utf8_lossy(&said));
-            Ok(Err(io::Error::other(said)))
-        }
-        _ => Err(wrong("the server does not say whether it is ready")),
-    }
-}
-
-fn refusal(why: &io::Error) -> Vec<u8> {
-    let said = why.to_string();
-    let said = &said.as_bytes()[..said.len().min(LONGEST)];
-    [&[REFUSED][..], &(said.len() as u16).to_le_bytes(), said].concat()
-}
-
 /// What is sent to see whether messages arrive: as long as they may be.
 fn message(settings: Settings) -> io::Result<Vec<u8>> {
     let mut message = vec![0; settings.message as usize];
@@ -208,10 +147,6 @@ fn unheard(error: io::Error) -> io::Error {
         ),
         _ => error,
     }
-}
-
-fn wrong(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 /// An end that is not connected, with its receives posted.

@@ -27,6 +27,6 @@ mod stream;
 mod tests;
 
 pub use adapters::{Allowed, Port, has_adapters, nearest_ways};
-pub use handing::{Outcome, move_to, stay, take_up};
+pub use handing::{move_to, take_up};
 pub use outboard_rdma::Mtu;
 pub use settings::{CONNECTIONS, Settings};

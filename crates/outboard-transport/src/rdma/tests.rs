@@ -13,6 +13,7 @@ use super::immediate::{Immediate, Kind};
 use super::stream::SENT;
 use super::*;
 use crate::blocking::{read_exact, write_all};
+use crate::settling::{Outcome, stay};
 use crate::stream::{Interest, Stream};
 use crate::tcp::Tcp;
 use crate::transport::{Listener, Transport};

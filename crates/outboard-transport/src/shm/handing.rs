@@ -3,12 +3,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::{BYTES, Half, ShmStream};
+use super::{Events, ShmStream};
 use crate::passing;
+use crate::rings::{BYTES, End};
 use crate::segment::Segment;
 use crate::stream::Stream;
 use crate::waker::Waker;
@@ -31,21 +31,9 @@ pub(super) fn offer(socket: OwnedFd, files: &[BorrowedFd<'_>]) -> io::Result<Shm
     all.extend_from_slice(files);
     passing::send(socket.as_fd(), &OFFER, &all)?;
     let [forth_filled, forth_room, back_filled, back_room] = events;
-    let out = Half {
-        position: Mutex::new(0),
-        said: AtomicU64::new(0),
-        ring: 0,
-        theirs: forth_filled,
-        ours: forth_room,
-    };
-    let back = Half {
-        position: Mutex::new(0),
-        said: AtomicU64::new(0),
-        ring: 1,
-        theirs: back_room,
-        ours: back_filled,
-    };
-    ShmStream::start(socket, segment, out, back)
+    let out = Events { theirs: forth_filled, ours: forth_room };
+    let back = Events { theirs: back_room, ours: back_filled };
+    ShmStream::start(socket, segment, End::Client, (out, back))
 }
 
 /// Moves to shared memory: offers it, with further files, over a connected Unix socket, and waits
@@ -79,27 +67,13 @@ pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream
     let mut next =
         || files.next().ok_or_else(|| invalid("an offer of shared memory lacks descriptors"));
     let segment = Segment::accept(next()?, BYTES)?;
-    if segment.bytes() != BYTES {
-        return Err(invalid("the memory for the rings has another size"));
-    }
     let mut event = || next().map(Waker::from_descriptor);
     let (forth_filled, forth_room, back_filled, back_room) =
         (event()?, event()?, event()?, event()?);
-    let out = Half {
-        position: Mutex::new(0),
-        said: AtomicU64::new(0),
-        ring: 1,
-        theirs: back_filled,
-        ours: back_room,
-    };
-    let back = Half {
-        position: Mutex::new(0),
-        said: AtomicU64::new(0),
-        ring: 0,
-        theirs: forth_room,
-        ours: forth_filled,
-    };
-    Ok((Arc::new(ShmStream::start(socket, segment, out, back)?), files.collect()))
+    let out = Events { theirs: back_filled, ours: back_room };
+    let back = Events { theirs: forth_room, ours: forth_filled };
+    let stream = ShmStream::start(socket, segment, End::Server, (out, back))?;
+    Ok((Arc::new(stream), files.collect()))
 }
 
 /// Confirms the offer to the process that made it.

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use super::handing::OFFER;
 use super::*;
 use crate::passing;
+use crate::rings::RING;
 use crate::unix::test_path;
 
 crate::conformance!(Shm, &test_path());
@@ -22,11 +23,11 @@ fn pair() -> (ShmStream, Arc<dyn Stream>) {
 fn nonsense_in_the_rings_is_an_error_and_no_more() {
     for position in [RING as u64 + 1, u64::MAX - RING as u64, u64::MAX / 2, 1 << 20] {
         let (client, server) = pair();
-        let sides = client.sides(0);
+        let sides = client.rings.outward();
         sides.writer.moved(position, &sides.reader);
         assert!(server.wait(Interest::READ, None, Some(PATIENCE)).unwrap().read);
         assert_eq!(server.read(&mut [0; 64]).unwrap_err().kind(), io::ErrorKind::InvalidData);
-        let sides = client.sides(1);
+        let sides = client.rings.inward();
         sides.reader.moved(position, &sides.writer);
         assert!(server.wait(Interest::WRITE, None, Some(PATIENCE)).unwrap().write);
         assert_eq!(
@@ -42,7 +43,14 @@ fn nonsense_in_the_rings_is_an_error_and_no_more() {
         let at = (state >> 33) as usize % 64 * 8;
         // SAFETY: inside the first page of the segment; the other side believes none of it.
         unsafe {
-            client.segment.as_ptr().add(at).cast::<u64>().write_volatile(state >> (state % 60))
+            client
+                .rings
+                .keeper()
+                .0
+                .as_ptr()
+                .add(at)
+                .cast::<u64>()
+                .write_volatile(state >> (state % 60))
         };
         let _ = server.read(&mut [0; 4096]);
         let _ = server.write(&[IoSlice::new(&[1; 100]), IoSlice::new(&[2; 3000])]);
@@ -59,7 +67,7 @@ fn nonsense_in_the_rings_is_an_error_and_no_more() {
 fn nonsense_of_a_worker_in_the_rings_is_an_error_for_its_client() {
     for position in [RING as u64 + 1, u64::MAX - RING as u64, u64::MAX / 2, 1 << 20] {
         let (client, _server) = pair();
-        let (out, back) = (client.sides(0), client.sides(1));
+        let (out, back) = (client.rings.outward(), client.rings.inward());
         out.reader.moved(position, &out.writer);
         assert_eq!(
             client.write(&[IoSlice::new(b"x")]).unwrap_err().kind(),
@@ -75,7 +83,14 @@ fn nonsense_of_a_worker_in_the_rings_is_an_error_for_its_client() {
         let at = (state >> 33) as usize % 64 * 8;
         // SAFETY: inside the first page of the segment; this side believes none of it.
         unsafe {
-            client.segment.as_ptr().add(at).cast::<u64>().write_volatile(state >> (state % 60))
+            client
+                .rings
+                .keeper()
+                .0
+                .as_ptr()
+                .add(at)
+                .cast::<u64>()
+                .write_volatile(state >> (state % 60))
         };
         let _ = client.read(&mut [0; 4096]);
         let _ = client.write(&[IoSlice::new(&[1; 100]), IoSlice::new(&[2; 3000])]);

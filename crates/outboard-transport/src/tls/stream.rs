@@ -316,6 +316,7 @@ impl Stream for TlsStream {
         match self.below.transport() {
             "vsock" => "vsock+tls",
             "rdma" => "rdma+tls",
+            "ivshmem" => "ivshmem+tls",
             _ => "tcp+tls",
         }
     }

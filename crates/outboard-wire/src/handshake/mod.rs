@@ -11,6 +11,7 @@ pub mod beats;
 mod extensions;
 pub mod files;
 mod hello;
+pub mod ivshmem;
 pub mod lease;
 pub mod peers;
 pub mod queued;

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outboard_control::messages;
-use outboard_transport::rdma::{
-    Allowed, Outcome, Port, Settings, move_to, nearest_ways, stay, take_up,
-};
-use outboard_transport::{Stream, read_exact_until};
+use outboard_transport::rdma::{Allowed, Port, Settings, move_to, nearest_ways, take_up};
+use outboard_transport::{Outcome, Stream, read_exact_until, stay};
 use outboard_wire::handshake::rdma::Adapters as Offer;
 
 use super::secure::Secure;

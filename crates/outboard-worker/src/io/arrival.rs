@@ -8,6 +8,7 @@ use outboard_wire::handshake::Refusal;
 
 use super::handler::Build;
 use super::home::Home;
+use super::region::Region;
 use outboard_control::messages::{self, LONGEST, Start, ToSupervisor, ToWorker};
 
 /// A client, and what was prepared for it or why nothing could be.
@@ -16,6 +17,8 @@ pub(super) struct Arrival<P> {
     pub(super) start: Start,
     pub(super) connection: OwnedFd,
     pub(super) home: Home,
+    /// The session's part of a region, if it has one.
+    pub(super) region: Option<Region>,
 }
 
 /// The supervisor's first message, with a descriptor.
@@ -76,12 +79,13 @@ struct Client {
     start: Start,
     connection: OwnedFd,
     home: Home,
+    region: Option<Region>,
 }
 
 impl Client {
     fn with<P>(self, prepared: Result<P, Refusal>) -> Arrival<P> {
-        let Client { start, connection, home } = self;
-        Arrival { prepared, start, connection, home }
+        let Client { start, connection, home, region } = self;
+        Arrival { prepared, start, connection, home, region }
     }
 }
 
@@ -102,6 +106,7 @@ fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
         return Ok(None);
     }
     let mut home = Home::new(control.as_fd());
+    let mut region = None;
     loop {
         match messages::receive(control.as_fd())? {
             Some((ToWorker::Board, Some(memory))) => {
@@ -112,10 +117,13 @@ fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
             Some((ToWorker::Account { seat }, Some(memory))) => {
                 outboard_control::account::join(memory.as_fd(), seat)?
             }
+            Some((ToWorker::Region { offset, bytes }, Some(file))) => {
+                region = Some(Region::map(file, offset, bytes)?)
+            }
             // The last.
             Some((ToWorker::Meter, Some(memory))) => {
                 outboard_control::meter::join(memory.as_fd())?;
-                return Ok(Some(Client { start, connection, home }));
+                return Ok(Some(Client { start, connection, home, region }));
             }
             Some(_) => {
                 return Err(io::Error::new(

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use outboard_transport::rdma::Outcome;
-use outboard_transport::{Stream, write_all};
+use outboard_transport::{Outcome, Stream, write_all};
 use outboard_wire::handshake::rdma::Adapters as Offer;
 use parking_lot::Mutex;
 

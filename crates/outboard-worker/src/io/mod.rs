@@ -18,11 +18,13 @@ mod handler;
 mod home;
 mod link_adapters;
 mod looking;
+mod moving;
 mod neighbour;
 mod opening;
 mod pace;
 mod peers;
 mod places;
+mod region;
 mod registry;
 mod replier;
 mod requests;
@@ -38,6 +40,7 @@ use outboard_transport::{tcp, write_all};
 use outboard_wire::handshake::arena::ARENA;
 use outboard_wire::handshake::beats::BEATS;
 use outboard_wire::handshake::files::{FILES, Files};
+use outboard_wire::handshake::ivshmem::{IVSHMEM, Offer};
 use outboard_wire::handshake::peers::{PEERS, SHARING, Sharing};
 use outboard_wire::handshake::queued::{QUEUED, Queued};
 use outboard_wire::handshake::rdma::RDMA;
@@ -65,6 +68,7 @@ pub(crate) use bulk::Half;
 pub use bulk::hostile_peer;
 pub use bulk::{Bulk, Sink};
 use link_adapters::LinkAdapters;
+use moving::Moving;
 use opening::Opening;
 pub use outboard_control::messages::{ContextMemory, Gauge, Start, Warm};
 pub use outboard_session::server::Command;
@@ -113,7 +117,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         }
         first => first,
     };
-    let Some(Arrival { prepared, start, connection, home }) =
+    let Some(Arrival { prepared, start, connection, home, region }) =
         arrival::wait(build, &control, first)?
     else {
         return Ok(SERVED);
@@ -155,7 +159,15 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         }
     }
     let wanted = start.rdma.as_ref().map(|rdma| Wanted::new(rdma, || handler.pci_devices()));
-    let adapters = wanted.as_ref().filter(|_| start.client_has_adapters).map(Wanted::find);
+    if let Some(missing) = &start.no_region {
+        more.set(IVSHMEM, &Offer { missing: missing.clone(), ..Offer::default() });
+    }
+    if let Some(region) = &region {
+        more.set(IVSHMEM, &region.offer());
+    }
+    // A client in a virtual machine of this host needs no network.
+    let may_ask = start.client_has_adapters && region.is_none();
+    let adapters = wanted.as_ref().filter(|_| may_ask).map(Wanted::find);
     if let Some(found) = &adapters {
         more.set(RDMA, &Adapters::offer_or_reason(found));
     }
@@ -207,18 +219,19 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         return Ok(SERVED);
     }
     let adapters = adapters.and_then(Result::ok);
-    let stream = match &adapters {
+    let moving = adapters.clone().map(Moving::Adapters).or_else(|| region.map(Moving::Region));
+    let stream = match &moving {
         None => stream,
-        Some(adapters) => match adapters.settle(stream, secure.as_ref()) {
+        Some(moving) => match moving.settle(stream, secure.as_ref()) {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::info!(session = %Number(session), %error, "the client has not moved to RDMA, nor stayed");
+                tracing::info!(session = %Number(session), %error, "the client has not moved, nor stayed");
                 return Ok(SERVED);
             }
         },
     };
     let pace = start.identity.limits.bandwidth.map(Pace::new);
-    let links = LinkAdapters::new(wanted, adapters.clone());
+    let links = LinkAdapters::new(wanted, adapters);
     let peers = Peers::new(pace.clone(), start.lanes, links);
     let bulk = Bulk::new(pace);
     let again =
@@ -231,7 +244,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let ending = Arc::new(Ending::default());
     let further = watch::Further {
         welcome: again,
-        opening: Opening::new(secure, adapters),
+        opening: Opening::new(secure, moving),
         bulk: bulk.clone(),
         registry,
         switch: Arc::clone(&switch),

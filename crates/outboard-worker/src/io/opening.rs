@@ -1,5 +1,5 @@
 //! What becomes of a further connection before it carries anything: it is encrypted, and the client
-//! may move it to adapters.
+//! may move it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use outboard_transport::Stream;
 
-use super::adapters::Adapters;
+use super::moving::Moving;
 use super::places::Places;
 use super::secure::Secure;
 use super::stream_switch;
@@ -16,7 +16,7 @@ use super::stream_switch;
 #[derive(Clone)]
 pub(super) struct Opening {
     secure: Option<Secure>,
-    adapters: Option<Adapters>,
+    moving: Option<Moving>,
     under_way: Places,
 }
 
@@ -31,8 +31,8 @@ pub(super) enum Whose {
 }
 
 impl Opening {
-    pub(super) fn new(secure: Option<Secure>, adapters: Option<Adapters>) -> Opening {
-        Opening { secure, adapters, under_way: Places::default() }
+    pub(super) fn new(secure: Option<Secure>, moving: Option<Moving>) -> Opening {
+        Opening { secure, moving, under_way: Places::default() }
     }
 
     /// Opens a connection and hands it to `then`, with what encrypts it: in a thread of its own if
@@ -53,8 +53,8 @@ impl Opening {
             Whose::Client => secure.clone(),
             Whose::Peer { key, .. } => secure.with_key(key),
         });
-        let adapters = self.adapters.clone().filter(|_| whose == Whose::Client);
-        let may_move = adapters.is_some() || matches!(whose, Whose::Peer { movable: true, .. });
+        let moving = self.moving.clone().filter(|_| whose == Whose::Client);
+        let may_move = moving.is_some() || matches!(whose, Whose::Peer { movable: true, .. });
         if secure.is_none() && !may_move {
             return then(stream, None);
         }
@@ -62,7 +62,7 @@ impl Opening {
         let place =
             place.ok_or_else(|| io::Error::other("too many connections are being opened"))?;
         let open = move || {
-            let opened = settle(stream, secure.as_ref(), adapters.as_ref());
+            let opened = settle(stream, secure.as_ref(), moving.as_ref());
             if let Err(error) = opened.and_then(|stream| then(stream, secure.as_ref())) {
                 tracing::warn!(%error, "a connection cannot be used");
             }
@@ -75,14 +75,14 @@ impl Opening {
 fn settle(
     stream: Arc<dyn Stream>,
     secure: Option<&Secure>,
-    adapters: Option<&Adapters>,
+    moving: Option<&Moving>,
 ) -> io::Result<Arc<dyn Stream>> {
     let stream = match secure {
         None => stream,
         Some(secure) => secure.accept(stream)?,
     };
-    match adapters {
+    match moving {
         None => Ok(stream),
-        Some(adapters) => adapters.settle(stream, secure),
+        Some(moving) => moving.settle(stream, secure),
     }
 }

@@ -224,6 +224,7 @@ impl Further {
                 | ToWorker::Start(_)
                 | ToWorker::Board
                 | ToWorker::Account { .. }
+                | ToWorker::Region { .. }
                 | ToWorker::Home { .. }
                 | ToWorker::Keep { .. }
                 | ToWorker::Meter,

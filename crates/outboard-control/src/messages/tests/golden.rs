@@ -53,6 +53,7 @@ fn full_start() -> Start {
             mtu: 0x82,
         }),
         client_has_adapters: true,
+        no_region: Some("none is free".into()),
     }
 }
 
@@ -73,6 +74,7 @@ fn empty_start() -> Start {
         window: None,
         rdma: None,
         client_has_adapters: false,
+        no_region: None,
         ..full_start()
     }
 }
@@ -109,6 +111,7 @@ fn to_worker() -> Vec<(&'static str, ToWorker)> {
         ("keep", ToWorker::Keep { tag: 3 }),
         ("meter", ToWorker::Meter),
         ("account", ToWorker::Account { seat: 5 }),
+        ("region", ToWorker::Region { offset: 0x1000, bytes: 0x80_0000 }),
         ("end", ToWorker::End { sentence: "enough, \u{fc}ber".into() }),
         ("trace", ToWorker::Trace { on: true, root: 0x0102_0304_0506_0708 }),
         ("suspend", ToWorker::Suspend),

@@ -9,7 +9,8 @@ use outboard_test_support::{run, skip};
 
 use super::{PATIENCE, connect, exchange, met};
 use crate::blocking::{read_exact, write_all};
-use crate::rdma::{Outcome, Settings, move_to, take_up};
+use crate::rdma::{Settings, move_to, take_up};
+use crate::settling::Outcome;
 use crate::stream::Interest;
 
 /// Two devices that reach each other, the network interface of the first, and the script that
