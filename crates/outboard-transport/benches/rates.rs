@@ -1,9 +1,10 @@
-//! `cargo bench -p outboard-transport --bench rates`: what a byte costs through TCP and through TLS
-//! over it, between two threads of this process over loopback, in turns.
+//! `cargo bench -p outboard-transport --bench rates`: what a byte costs through TCP, through TLS
+//! over it, and through shared memory, between two threads of this process, in turns.
 //!
 //! For each turn: GB/s, and seconds of processor time for each GB on either side, of a stream that
 //! one thread writes and another one reads (`one way`), and of one that both do (`both ways`); then
-//! of several streams at once (`-- 8`: as many as a session has lanes), one way.
+//! of several streams at once (`-- 8`: as many as a session has lanes), one way. First, what a short
+//! message costs that one thread writes and reads, without a wait.
 
 #![allow(clippy::print_stdout, missing_docs)]
 
@@ -11,6 +12,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use outboard_transport::shm::Shm;
 use outboard_transport::tcp::Tcp;
 use outboard_transport::tls::{self, Anchor, Fingerprint, client_config, server_config};
 use outboard_transport::{Interest, Stream, Transport};
@@ -54,11 +56,20 @@ impl Encrypted {
     }
 }
 
-fn plain() -> Pair {
-    let listener = Tcp.listen("127.0.0.1:0").expect("a port");
+fn pair(transport: &dyn Transport, address: &str) -> Pair {
+    let listener = transport.listen(address).expect("a place");
     let address = listener.address().expect("an address");
-    let here = Tcp.connect(&address, PATIENCE).expect("it listens");
+    let here = transport.connect(&address, PATIENCE).expect("it listens");
     (here, listener.accept().expect("it has connected"))
+}
+
+fn plain() -> Pair {
+    pair(&Tcp, "127.0.0.1:0")
+}
+
+fn memory() -> Pair {
+    let path = std::env::temp_dir().join(format!("outboard-rates-{}", std::process::id()));
+    pair(&Shm, path.to_str().expect("a plain path"))
 }
 
 fn again<T>(stream: &dyn Stream, interest: Interest, mut call: impl FnMut() -> io::Result<T>) -> T {
@@ -77,6 +88,22 @@ fn again<T>(stream: &dyn Stream, interest: Interest, mut call: impl FnMut() -> i
 fn used() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A message that waits for nobody: what the calls cost.
+fn short(name: &str, (here, there): &Pair) {
+    const COUNT: u32 = 2_000_000;
+    let (message, mut room) = ([7; 64], [0; 64]);
+    let begun = Instant::now();
+    for _ in 0..COUNT {
+        let written = here.write(&[IoSlice::new(&message)]).expect("there is room");
+        let read = again(&**there, Interest::READ, || there.read(&mut room));
+        assert_eq!((written, read), (message.len(), message.len()));
+    }
+    println!(
+        "{name:10} {:.1} ns for a message of 64 bytes",
+        begun.elapsed().as_nanos() as f64 / f64::from(COUNT)
+    );
 }
 
 /// The processor time that writing took.
@@ -141,9 +168,11 @@ fn turn(name: &str, (here, there): &Pair, both: bool) {
 fn main() {
     let encrypted = Encrypted::new();
     for _ in 0..TURNS {
+        short("shm", &memory());
         for both in [false, true] {
             turn("tcp", &plain(), both);
             turn("tcp+tls", &encrypted.over(plain()), both);
+            turn("shm", &memory(), both);
         }
     }
     for streams in std::env::args().skip(1).filter_map(|streams| streams.parse::<usize>().ok()) {

@@ -35,6 +35,7 @@ macro_rules! conformance {
             several_buffers_go_out_in_order
             waiting_ends_when_bytes_come
             bytes_end_the_waiting_of_all
+            what_a_short_read_leaves_ends_waiting
             a_reader_is_woken_though_a_writer_was_before
             waiting_ends_when_time_is_up
             waiting_ends_when_woken
@@ -199,6 +200,32 @@ pub fn bytes_end_the_waiting_of_all(transport: &dyn Transport, address: &str) {
         });
         assert_eq!(server.read(&mut [0; 8]).expect("reads"), 1);
     }
+}
+
+/// Bytes that a read has no room for are there for whoever waits, wherever they lie meanwhile.
+pub fn what_a_short_read_leaves_ends_waiting(transport: &dyn Transport, address: &str) {
+    let (client, server) = connect(transport, address);
+    let started = Instant::now();
+    thread::scope(|scope| {
+        let waiting = || server.wait(Interest::READ, None, Some(PATIENCE)).expect("waits").read;
+        let first = scope.spawn(waiting);
+        write_all(&*client, b"some bytes").expect("writes");
+        assert!(first.join().expect("no panic"));
+        read_exact(&*server, &mut [0]).expect("reads");
+        assert!(waiting());
+        let reader = scope.spawn(|| {
+            let mut rest = [0; 9 + 5];
+            read_exact(&*server, &mut rest).expect("reads");
+            rest
+        });
+        write_all(&*client, b", more").expect("writes");
+        assert_eq!(&reader.join().expect("no panic"), b"ome bytes, mor");
+        assert!(waiting());
+    });
+    assert!(started.elapsed() < PATIENCE / 2, "who waits is not woken");
+    assert_eq!(server.read(&mut [0; 8]).expect("reads"), 1);
+    let ready = server.wait(Interest::READ, None, Some(Duration::from_millis(10))).expect("waits");
+    assert_eq!(ready, Readiness::default(), "all has been read");
 }
 
 /// A wait for what does not come ends in time, with nothing ready.

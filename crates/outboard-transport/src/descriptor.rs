@@ -65,13 +65,23 @@ impl Socket {
     ) -> io::Result<Readiness> {
         wait_for(self.fd(), None, interest, waker, timeout).map(|(ready, _)| ready)
     }
+
+    pub(crate) fn wait_beside(
+        &self,
+        other: BorrowedFd<'_>,
+        interest: Interest,
+        waker: Option<&Waker>,
+        timeout: Option<Duration>,
+    ) -> io::Result<(Readiness, bool)> {
+        wait_for(self.fd(), Some(other), interest, waker, timeout)
+    }
 }
 
-/// Implements [`Stream::wait`](crate::Stream::wait) for a stream over this descriptor. Also ends
-/// when `bell`, if there is one, is readable, and returns whether it is.
+/// Implements [`Stream::wait`](crate::Stream::wait) for a stream over this descriptor, and
+/// [`Stream::wait_beside`](crate::Stream::wait_beside) if there is an `other` one.
 pub(crate) fn wait_for(
     fd: BorrowedFd<'_>,
-    bell: Option<BorrowedFd<'_>>,
+    other: Option<BorrowedFd<'_>>,
     interest: Interest,
     waker: Option<&Waker>,
     timeout: Option<Duration>,
@@ -89,8 +99,8 @@ pub(crate) fn wait_for(
         fds[count] = PollFd::new(waker, PollFlags::IN);
         count += 1;
     }
-    if let Some(bell) = bell {
-        fds[count] = PollFd::from_borrowed_fd(bell, PollFlags::IN);
+    if let Some(other) = other {
+        fds[count] = PollFd::from_borrowed_fd(other, PollFlags::IN);
         count += 1;
     }
     poll_until(&mut fds[..count], deadline)?;
@@ -98,14 +108,14 @@ pub(crate) fn wait_for(
     let failed = found.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
     let can_be_read = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
     let woken = waker.is_some_and(|waker| can_be_read(&fds[1]) && waker.clear());
-    let rung = bell.is_some() && can_be_read(&fds[count - 1]);
+    let beside = other.is_some() && can_be_read(&fds[count - 1]);
     let ready = Readiness {
         read: interest.read && (failed || found.intersects(PollFlags::IN | PollFlags::RDHUP)),
         write: interest.write && (failed || found.contains(PollFlags::OUT)),
         hangup: failed || found.contains(PollFlags::RDHUP),
         woken,
     };
-    Ok((ready, rung))
+    Ok((ready, beside))
 }
 
 /// As [`Stream::abandon`](crate::Stream::abandon), for a stream of which only the descriptor's
@@ -145,6 +155,16 @@ macro_rules! over_a_socket {
             timeout: Option<std::time::Duration>,
         ) -> std::io::Result<$crate::stream::Readiness> {
             self.socket.wait(interest, waker, timeout)
+        }
+
+        fn wait_beside(
+            &self,
+            other: std::os::fd::BorrowedFd<'_>,
+            interest: $crate::stream::Interest,
+            waker: Option<&$crate::waker::Waker>,
+            timeout: Option<std::time::Duration>,
+        ) -> std::io::Result<($crate::stream::Readiness, bool)> {
+            self.socket.wait_beside(other, interest, waker, timeout)
         }
 
         fn shutdown(&self) -> std::io::Result<()> {

@@ -40,6 +40,21 @@ pub trait Stream: Send + Sync + fmt::Debug {
         timeout: Option<Duration>,
     ) -> io::Result<Readiness>;
 
+    /// As [`wait`](Self::wait), and ends when this other descriptor can be read, too: whether it
+    /// can. A stream above this one needs it, which keeps received bytes to itself.
+    ///
+    /// # Errors
+    /// As `wait`, and [`io::ErrorKind::Unsupported`] for a stream that nothing lies upon.
+    fn wait_beside(
+        &self,
+        _other: BorrowedFd<'_>,
+        _interest: Interest,
+        _waker: Option<&Waker>,
+        _timeout: Option<Duration>,
+    ) -> io::Result<(Readiness, bool)> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Ends both directions, for every process that shares the stream. Blocked and later calls
     /// return.
     ///

@@ -107,25 +107,15 @@ impl RegionStream {
         self.writable.wake();
         self.met.shutdown()
     }
-}
 
-impl Stream for RegionStream {
-    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.check()?;
-        self.rings.read(buffer, || self.ring())
-    }
-
-    fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.check()?;
-        self.rings.write(buffers, || self.ring())
-    }
-
-    fn wait(
+    /// As [`Stream::wait_beside`], if there is an `other` descriptor.
+    fn wait_for(
         &self,
+        other: Option<BorrowedFd<'_>>,
         interest: Interest,
         waker: Option<&Waker>,
         timeout: Option<Duration>,
-    ) -> io::Result<Readiness> {
+    ) -> io::Result<(Readiness, bool)> {
         self.check()?;
         let met = self.met.socket().ok_or(io::ErrorKind::NotConnected)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -150,6 +140,7 @@ impl Stream for RegionStream {
                 PollFd::new(&self.readable, flag(interest.read)),
                 PollFd::new(&self.writable, flag(interest.write)),
                 PollFd::new(waker.unwrap_or(&self.writable), flag(waker.is_some())),
+                PollFd::from_borrowed_fd(other.unwrap_or(met), flag(other.is_some())),
             ];
             let count = poll_until(&mut fds, if now { Some(Instant::now()) } else { deadline })?;
             let found = fds.map(|fd| fd.revents());
@@ -171,10 +162,42 @@ impl Stream for RegionStream {
                 (ready.read, ready.write) = (ready.read || seen.read, ready.write || seen.write);
             }
             ready.woken = found[3].contains(PollFlags::IN) && waker.is_some_and(Waker::clear);
-            if count == 0 || now || ready != Readiness::default() {
-                return Ok(ready);
+            let beside = other.is_some() && found[4].contains(PollFlags::IN);
+            if count == 0 || now || beside || ready != Readiness::default() {
+                return Ok((ready, beside));
             }
         }
+    }
+}
+
+impl Stream for RegionStream {
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.check()?;
+        self.rings.read(buffer, || self.ring())
+    }
+
+    fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.check()?;
+        self.rings.write(buffers, || self.ring())
+    }
+
+    fn wait(
+        &self,
+        interest: Interest,
+        waker: Option<&Waker>,
+        timeout: Option<Duration>,
+    ) -> io::Result<Readiness> {
+        self.wait_for(None, interest, waker, timeout).map(|(ready, _)| ready)
+    }
+
+    fn wait_beside(
+        &self,
+        other: BorrowedFd<'_>,
+        interest: Interest,
+        waker: Option<&Waker>,
+        timeout: Option<Duration>,
+    ) -> io::Result<(Readiness, bool)> {
+        self.wait_for(Some(other), interest, waker, timeout)
     }
 
     fn shutdown(&self) -> io::Result<()> {

@@ -17,6 +17,7 @@ use crate::rings::{BYTES, RING};
 use crate::settling::{Outcome, stay};
 use crate::stream::{Interest, Stream};
 use crate::tcp::Tcp;
+use crate::tls::over::Tls;
 use crate::transport::{Listener, Transport};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,10 +51,9 @@ impl Drop for Shared {
     }
 }
 
-/// What the sides meet over is a TCP connection of the loopback interface; an address also names
-/// the file.
-#[derive(Debug, Clone, Copy)]
-struct Ivshmem;
+/// The sides meet over this transport; an address also names the file.
+#[derive(Debug)]
+struct Ivshmem<T>(T);
 
 fn moved(outcome: io::Result<Outcome>) -> io::Result<Arc<dyn Stream>> {
     match outcome? {
@@ -79,19 +79,19 @@ fn part_of(path: &str) -> Arc<Part> {
     })
 }
 
-impl Transport for Ivshmem {
+impl<T: Transport> Transport for Ivshmem<T> {
     fn name(&self) -> &'static str {
         "ivshmem"
     }
 
     fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
         let (address, path) = address.split_once(' ').unwrap();
-        let met = Tcp.connect(address, timeout)?;
+        let met = self.0.connect(address, timeout)?;
         moved(move_to(&met, &part_of(path), Instant::now() + timeout))
     }
 
     fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
-        let listener = Tcp.listen(address)?;
+        let listener = self.0.listen(address)?;
         let shared = Shared::create(20 * BYTES as u64);
         let address = format!("{} {}", listener.address()?, shared.0.display());
         let part = shared.part();
@@ -127,7 +127,15 @@ impl Listener for IvshmemListener {
     }
 }
 
-crate::conformance!(Ivshmem, ANYWHERE);
+crate::conformance!(Ivshmem(Tcp), ANYWHERE);
+
+/// As encrypted sessions have it: what carries the bells is encrypted, and so is what the memory
+/// carries.
+mod encrypted {
+    use super::*;
+
+    crate::conformance!(Tls::over(Ivshmem(Tls::over(Tcp))), ANYWHERE);
+}
 
 /// Two ends of a TCP connection.
 fn met() -> [Arc<dyn Stream>; 2] {

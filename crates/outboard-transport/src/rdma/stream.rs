@@ -308,7 +308,17 @@ impl Stream for RdmaStream {
         waker: Option<&Waker>,
         timeout: Option<Duration>,
     ) -> io::Result<Readiness> {
-        self.wait_for(interest, waker, timeout)
+        self.wait_for(None, interest, waker, timeout).map(|(ready, _)| ready)
+    }
+
+    fn wait_beside(
+        &self,
+        other: BorrowedFd<'_>,
+        interest: Interest,
+        waker: Option<&Waker>,
+        timeout: Option<Duration>,
+    ) -> io::Result<(Readiness, bool)> {
+        self.wait_for(Some(other), interest, waker, timeout)
     }
 
     fn shutdown(&self) -> io::Result<()> {

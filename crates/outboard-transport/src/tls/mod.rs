@@ -87,4 +87,6 @@ pub fn accept(
 }
 
 #[cfg(test)]
+pub(crate) mod over;
+#[cfg(test)]
 mod tests;

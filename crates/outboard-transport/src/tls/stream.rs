@@ -18,7 +18,6 @@ use super::handshake::{Handshake, Side, Step};
 use super::incoming::Incoming;
 use super::keys::{Key, Secrets};
 use super::outgoing::Outgoing;
-use crate::descriptor::wait_for;
 use crate::stream::{Capabilities, Interest, Readiness, Stream};
 use crate::waker::Waker;
 
@@ -32,8 +31,8 @@ pub struct TlsStream {
     wants_next_key: AtomicBool,
     /// Threads that wait for something to read.
     waiting: AtomicU32,
-    /// An event that is readable while received bytes wait in this process rather than in the
-    /// socket: threads that wait on the socket also wait on it.
+    /// An event that is readable while received bytes wait here rather than in the stream below:
+    /// threads that wait for that stream also wait for it.
     bell: OwnedFd,
     rings: AtomicBool,
 }
@@ -266,16 +265,13 @@ impl Stream for TlsStream {
         waker: Option<&Waker>,
         timeout: Option<Duration>,
     ) -> io::Result<Readiness> {
-        let Some(socket) = self.below.descriptor() else {
-            return self.below.wait(interest, waker, timeout);
-        };
         if !interest.read {
-            return wait_for(socket, None, interest, waker, timeout).map(|(ready, _)| ready);
+            return self.below.wait(interest, waker, timeout);
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let here = lock(&self.incoming).is_readable();
         let timeout = if here { Some(Duration::ZERO) } else { timeout };
-        let waited = wait_for(socket, Some(self.bell.as_fd()), interest, waker, timeout);
+        let waited = self.below.wait_beside(self.bell.as_fd(), interest, waker, timeout);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         let (mut ready, rung) = waited?;
         ready.read |= here || rung;

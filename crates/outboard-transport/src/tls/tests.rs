@@ -2,87 +2,17 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
 use super::keys::Kind;
+use super::over::{Tls, certificate};
 use super::*;
 use crate::blocking::{read_exact, write_all};
 use crate::stream::Interest;
 use crate::tcp::Tcp;
-use crate::transport::{Listener, Transport};
+use crate::transport::Transport;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A certificate for `name` of its own making.
-fn certificate(name: &str) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
-    let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
-    (made.cert.into(), PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into()))
-}
-
-/// TLS over TCP, both sides in this process.
-#[derive(Debug)]
-struct Tls {
-    client: Arc<ClientConfig>,
-    server: Arc<ServerConfig>,
-}
-
-/// Shakes hands as soon as a client is there: in the suite one thread connects and accepts only
-/// then.
-#[derive(Debug)]
-struct TlsServer {
-    address: String,
-    shaken: std::sync::Mutex<std::sync::mpsc::Receiver<Arc<TlsStream>>>,
-}
-
-impl Tls {
-    fn new() -> Tls {
-        let (certificate, key) = certificate("localhost");
-        let anchor = Anchor::Pinned(Fingerprint::of(&certificate));
-        Tls {
-            client: client_config(anchor, None).unwrap(),
-            server: Arc::new(server_config(vec![certificate], key, None).unwrap()),
-        }
-    }
-}
-
-impl Transport for Tls {
-    fn name(&self) -> &'static str {
-        "tls"
-    }
-
-    fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
-        let below = Tcp.connect(address, timeout)?;
-        Ok(connect(below, Arc::clone(&self.client), "localhost", &[], Instant::now() + PATIENCE)?)
-    }
-
-    fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
-        let (below, config) = (Tcp.listen(address)?, Arc::clone(&self.server));
-        let address = below.address()?;
-        let (send, shaken) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            while let Ok(stream) = below.accept() {
-                let stream =
-                    accept(stream, Arc::clone(&config), Instant::now() + PATIENCE).unwrap();
-                if send.send(stream).is_err() {
-                    break;
-                }
-            }
-        });
-        Ok(Box::new(TlsServer { address, shaken: shaken.into() }))
-    }
-}
-
-impl Listener for TlsServer {
-    fn accept(&self) -> io::Result<Arc<dyn Stream>> {
-        Ok(self.shaken.lock().unwrap().recv_timeout(PATIENCE).unwrap())
-    }
-
-    fn address(&self) -> io::Result<String> {
-        Ok(self.address.clone())
-    }
-}
-
-crate::conformance!(Tls::new(), "127.0.0.1:0");
+crate::conformance!(Tls::over(Tcp), "127.0.0.1:0");
 
 /// Both ends, of a client and a server with these settings.
 fn pair(
@@ -102,7 +32,7 @@ fn pair(
 }
 
 fn open() -> (Arc<TlsStream>, Arc<TlsStream>) {
-    let Tls { client, server } = Tls::new();
+    let Tls { client, server, .. } = Tls::over(Tcp);
     let (here, there) = pair(client, Arc::into_inner(server).unwrap());
     let (here, there) = (here.unwrap(), there.unwrap());
     read_exact(&*there, &mut [0]).unwrap();
@@ -153,30 +83,6 @@ fn many_buffers_of_all_sizes_arrive_in_order_while_as_much_comes_back() {
 }
 
 #[test]
-fn what_is_left_of_a_record_wakes_those_who_wait_at_the_socket() {
-    let (here, there) = open();
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| there.wait(Interest::READ, None, Some(PATIENCE)).unwrap());
-        write_all(&*here, b"some bytes").unwrap();
-        assert!(waiting.join().unwrap().read);
-        read_exact(&*there, &mut [0]).unwrap();
-        // Nothing is in the socket any more.
-        assert!(there.wait(Interest::READ, None, Some(PATIENCE)).unwrap().read);
-        let other = scope.spawn(|| {
-            let mut rest = [0; 9 + 5];
-            read_exact(&*there, &mut rest).unwrap();
-            rest
-        });
-        write_all(&*here, b", more").unwrap();
-        assert_eq!(&other.join().unwrap(), b"ome bytes, mor");
-    });
-    assert!(there.wait(Interest::READ, None, Some(PATIENCE)).unwrap().read);
-    assert_eq!(there.read(&mut [0; 8]).unwrap(), 1);
-    let ready = there.wait(Interest::READ, None, Some(Duration::from_millis(10))).unwrap();
-    assert_eq!(ready, crate::Readiness::default(), "all has been read");
-}
-
-#[test]
 fn another_certificate_is_refused_and_named() {
     let (wanted, _) = certificate("localhost");
     let (shown, key) = certificate("localhost");
@@ -216,7 +122,7 @@ fn a_stream_can_be_left_and_encrypted_anew() {
 
 #[test]
 fn an_altered_byte_is_found_out() {
-    let Tls { client, server } = Tls::new();
+    let Tls { client, server, .. } = Tls::over(Tcp);
     let listener = Tcp.listen("127.0.0.1:0").unwrap();
     let address = listener.address().unwrap();
     let between = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -109,12 +109,14 @@ impl RdmaStream {
         Ok(())
     }
 
+    /// As [`Stream::wait_beside`](crate::Stream::wait_beside), if there is an `other` descriptor.
     pub(super) fn wait_for(
         &self,
+        other: Option<BorrowedFd<'_>>,
         interest: Interest,
         waker: Option<&Waker>,
         timeout: Option<Duration>,
-    ) -> io::Result<Readiness> {
+    ) -> io::Result<(Readiness, bool)> {
         self.check()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         // Who waits only for the end hears of it by the stream over which the sides have met.
@@ -139,6 +141,7 @@ impl RdmaStream {
                 PollFd::new(&events.readable, flag(interest.read)),
                 PollFd::new(&events.writable, flag(interest.write)),
                 PollFd::new(waker.unwrap_or(&events.writable), flag(waker.is_some())),
+                PollFd::from_borrowed_fd(other.unwrap_or(met), flag(other.is_some())),
             ];
             let count = poll_until(&mut fds, if now { Some(Instant::now()) } else { deadline })?;
             let found = fds.map(|fd| fd.revents());
@@ -163,8 +166,9 @@ impl RdmaStream {
             }
             ready.hangup |= self.is_over();
             ready.woken = found[5].contains(PollFlags::IN) && waker.is_some_and(Waker::clear);
-            if count == 0 || now || ready != Readiness::default() {
-                return Ok(ready);
+            let beside = other.is_some() && found[6].contains(PollFlags::IN);
+            if count == 0 || now || beside || ready != Readiness::default() {
+                return Ok((ready, beside));
             }
         }
     }
