@@ -17,9 +17,6 @@ const ROOM: usize = RING / 4;
 /// writer keeps its cache line. A sleeping writer never waits for a position that is not published.
 const UNSAID: usize = RING / 8;
 const _: () = assert!(UNSAID + ROOM <= RING);
-/// Both sides say how far they are after so many bytes of a large message, so that one reads while
-/// the other writes.
-const PORTION: usize = RING / 4;
 /// Where the bytes of the first ring begin. Before them is what the sides say of themselves.
 const HEAD: usize = 4096;
 /// Bytes of what the sides say of themselves.
@@ -128,28 +125,8 @@ impl<K: Keeper> Rings<K> {
     /// As [`read`](crate::Stream::read). Calls `wake` when a thread of the peer's that writes is to
     /// be woken.
     pub(crate) fn read(&self, buffer: &mut [u8], wake: impl Fn()) -> io::Result<usize> {
-        let mut position = self.back.lock();
-        let mut count = 0;
-        while count < buffer.len() {
-            let end = buffer.len().min(count + PORTION);
-            match self.read_portion(&mut position, &mut buffer[count..end], &wake) {
-                Ok(0) => break,
-                Ok(read) => count += read,
-                Err(error) if count == 0 => return Err(error),
-                // It is told when nothing has been read before it.
-                Err(_) => break,
-            }
-        }
-        Ok(count)
-    }
-
-    fn read_portion(
-        &self,
-        position: &mut u64,
-        buffer: &mut [u8],
-        wake: impl Fn(),
-    ) -> io::Result<usize> {
         let (half, sides) = (&self.back, self.inward());
+        let mut position = half.lock();
         let mut filled = sides.filled(*position, RING)?;
         if filled == 0 {
             if !self.is_over(&sides.writer) {
@@ -176,8 +153,7 @@ impl<K: Keeper> Rings<K> {
         if position.wrapping_sub(half.said.load(Ordering::Relaxed)) >= UNSAID as u64 {
             half.said.store(*position, Ordering::Relaxed);
             // A writer that is not woken now is still counted as asleep when a later read checks.
-            let asleep = sides.reader.moved(*position, &sides.writer);
-            if asleep && RING - (filled - count) >= ROOM {
+            if sides.reader.moved(*position, &sides.writer) && RING - (filled - count) >= ROOM {
                 wake();
             }
         }
@@ -192,38 +168,20 @@ impl<K: Keeper> Rings<K> {
         if self.is_over(&sides.reader) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let (mut room, mut written, mut unsaid) = (sides.room(*position, RING)?, 0, 0);
-        let say = |position| {
-            if sides.writer.moved(position, &sides.reader) {
-                wake();
-            }
-        };
-        'all: for buffer in buffers {
-            let mut rest: &[u8] = buffer;
-            while !rest.is_empty() {
-                if room == 0 {
-                    // The peer may have read meanwhile. If it says nonsense, the next write tells.
-                    room = sides.room(*position, RING).unwrap_or(0);
-                }
-                let (now, later) = rest.split_at(rest.len().min(room).min(PORTION - unsaid));
-                if now.is_empty() {
-                    break 'all;
-                }
-                self.put(*position, now);
-                (room, rest) = (room - now.len(), later);
-                (written, unsaid) = (written + now.len(), unsaid + now.len());
-                *position += now.len() as u64;
-                if unsaid == PORTION {
-                    say(*position);
-                    unsaid = 0;
-                }
-            }
+        let room = sides.room(*position, RING)?;
+        let mut written = 0;
+        for buffer in buffers {
+            let now = &buffer[..buffer.len().min(room - written)];
+            self.put(*position + written as u64, now);
+            written += now.len();
         }
-        if unsaid > 0 {
-            say(*position);
+        if written == 0 {
+            let empty = buffers.iter().all(|buffer| buffer.is_empty());
+            return if empty { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
-        if written == 0 && buffers.iter().any(|buffer| !buffer.is_empty()) {
-            return Err(io::ErrorKind::WouldBlock.into());
+        *position += written as u64;
+        if sides.writer.moved(*position, &sides.reader) {
+            wake();
         }
         Ok(written)
     }
