@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, Result, WrapErr};
+use outboard_client::link::NOT_USED;
 use serde::Deserialize;
 
 #[derive(clap::Args)]
@@ -87,6 +88,7 @@ struct Connection {
     server: String,
     device: String,
     transport: String,
+    unused: Option<String>,
     message_bytes_sent: u64,
     message_bytes_received: u64,
     messages_not_linked: Option<String>,
@@ -96,6 +98,9 @@ impl Connection {
     /// The device, and where messages of MPI have gone.
     fn device(&self) -> String {
         let mut all = format!("{} at {} ({})", self.device, self.server, self.transport);
+        if let Some(unused) = &self.unused {
+            all += &format!(" ({NOT_USED} {unused})");
+        }
         if self.message_bytes_sent + self.message_bytes_received > 0 {
             all += &format!(
                 "; messages: {} to other ranks' servers, {} from them",
@@ -419,6 +424,9 @@ mod tests {
     fn messages_of_mpi_are_named() {
         let mut one = process(&[]);
         assert_eq!(one.devices(), "Some GPU at gpu1:9470 (tcp)");
+        one.connection.unused = Some("ivshmem: no part is free".to_owned());
+        let said = "Some GPU at gpu1:9470 (tcp) (does not use ivshmem: no part is free)";
+        assert_eq!(one.devices(), said);
         one.connection.message_bytes_sent = 5 << 20;
         one.connection.messages_not_linked = Some("gpu2 refuses".to_owned());
         let said = one.devices();

@@ -71,10 +71,11 @@ const CREDENTIALS: [Credential; 9] = [
 
 const TRANSPORT: &str = "transport";
 const RECONNECT: &str = "reconnect";
+const IVSHMEM: &str = "ivshmem";
 
 /// The names of the settings that a server can have of its own.
 pub fn keys() -> impl Iterator<Item = &'static str> {
-    [TRANSPORT, RECONNECT].into_iter().chain(CREDENTIALS.iter().map(|(name, _)| *name))
+    [TRANSPORT, RECONNECT, IVSHMEM].into_iter().chain(CREDENTIALS.iter().map(|(name, _)| *name))
 }
 
 /// Whether a setting is about who server and client are.
@@ -131,9 +132,10 @@ fn apply(text: &str, address: &Endpoint, config: &mut Config) -> Result<(), Stri
             match (key.as_str(), text) {
                 (TRANSPORT, name) => {
                     config.transport = Choice::named(name).ok_or_else(|| {
-                        format!("`{TRANSPORT}` is `{name}`; it can be auto, tcp or shm, or vsock")
+                        format!("`{TRANSPORT}` is `{name}`; it can be auto, ivshmem, rdma, shm, tcp or vsock")
                     })?;
                 }
+                (IVSHMEM, path) => config.ivshmem = Some(PathBuf::from(path)),
                 (RECONNECT, text) => {
                     let seconds = text.parse().map_err(|_| {
                         format!("`{RECONNECT}` is `{text}`; it is a number of seconds")
@@ -175,6 +177,10 @@ mod tests {
         assert_eq!((leased.pool_name.as_deref(), leased.token), (Some("a"), None));
         let rash = of(r#"{"gpu1": {"reconnect": "0"}}"#, "gpu1").unwrap();
         assert!(rash.reconnect.is_zero() && rash.security.of_server.is_none());
+        let near = r#"{"vsock:host": {"transport": "ivshmem", "ivshmem": "/dev/shm/vm1"}}"#;
+        let near = of(near, "vsock:host:9470").unwrap();
+        assert_eq!((near.transport, near.ivshmem), (Choice::Ivshmem, Some("/dev/shm/vm1".into())));
+        assert!(near.security.of_server.is_none(), "it is no credential");
         let third = of(text, "unix:/s").unwrap().security;
         assert_eq!(third.fingerprint.as_deref(), Some("sha256:1"));
         assert_eq!(
@@ -197,7 +203,7 @@ mod tests {
             (r#"{"gpu1": {"token": "x"}}"#, "no setting `token`"),
             (r#"{"gpu1": {"tls": 1}}"#, "`tls` of `gpu1` is no text"),
             (r#"{"gpu1": {"tls": "maybe"}}"#, "auto, on or off"),
-            (r#"{"gpu1": {"transport": "udp"}}"#, "auto, tcp or shm"),
+            (r#"{"gpu1": {"transport": "udp"}}"#, "auto, ivshmem, rdma, shm, tcp or vsock"),
             (r#"{"gpu1": {"reconnect": "-1"}}"#, "a number of seconds"),
         ] {
             let told = of(text, "gpu1").expect_err(text);

@@ -7,7 +7,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Forwarder, Outcome, Program, Server, known_to, suite, within};
+use outboard_e2e::{
+    Driver, Folder, Forwarder, Outcome, Program, Server, known_to, programs, suite, within,
+};
+use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -55,6 +58,30 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Programs that have this memory run over the network, and all that speaks of their sessions says
+/// why.
+fn says_why(memory: &Shared, server: &Server, wanted: &str) {
+    let burst = memory.given("burst").env("OUTBOARD_LOG", "1").through(server);
+    burst.expect_success("burst");
+    let outboard = |arguments: &[&str]| {
+        let mut command = outboard_e2e::command();
+        command.args(arguments).env("OUTBOARD_IVSHMEM", memory.path());
+        command.output().expect("outboard starts")
+    };
+    let doctor = outboard(&["doctor", "--json", "--server", server.address()]).stdout;
+    let report: Value = serde_json::from_slice(&doctor).expect("a report");
+    let mut findings = report["findings"].as_array().expect("a list").iter();
+    let session = findings.find(|finding| finding["check"] == "session").expect("it is opened");
+    let program = programs().join("burst");
+    let program = program.to_str().expect("a plain path");
+    let run = outboard(&["run", "--stats", "--server", server.address(), "--", program]);
+    let stats = String::from_utf8_lossy(&run.stderr).into_owned();
+    for said in [burst.stderr, session.to_string(), stats] {
+        let is_said = said.contains("does not use ivshmem: ") && said.contains(wanted);
+        assert!(is_said, "{wanted}: {said}");
     }
 }
 
@@ -108,7 +135,9 @@ fn bytes_stay_encrypted() {
     let state = folder.path("state");
     let known = known_to(&state);
     let server = shared.serve(&["--state", &state, "--require-authentication", "--tls", "on"]);
-    known(shared.program("errors")).through(&server).expect_success("errors");
+    let outcome = known(shared.program("errors")).through(&server);
+    outcome.expect_success("errors");
+    assert!(outcome.taken < PATIENCE / 2, "it took {:?}", outcome.taken);
     let mut program = known(shared.program("endless")).arg("16").start_through(&server);
     program.wait_for_line("running");
     server.travels_by("ivshmem+tls");
@@ -171,11 +200,22 @@ fn who_finds_no_part_stays_with_the_network() {
     let mut first = shared.given("endless").arg("16").start_through(&server);
     first.wait_for_line("running");
     server.travels_by("ivshmem");
-    let second = shared.given("copies_2d_3d").env("OUTBOARD_LOG", "1").through(&server);
-    second.expect_success("copies_2d_3d");
-    assert!(second.stderr.contains("all 1 parts"), "{}", second.stderr);
+    shared.given("copies_2d_3d").through(&server).expect_success("copies_2d_3d");
+    says_why(&shared, &server, "all 1 parts");
     first.kill();
     assert!(within(PATIENCE, || shared.program("burst").through(&server).status.success()));
+}
+
+#[test]
+fn a_program_that_uses_the_network_says_why() {
+    let (shared, other) = (Shared::create(ONE), Shared::create(ONE));
+    let server = shared.serve(&["--socket", "none"]);
+    says_why(&other, &server, "none of the server's regions");
+    std::fs::remove_file(&other.0).expect("it was there");
+    says_why(&other, &server, "No such file");
+    let without =
+        Server::start_with(&["--driver", Driver::chosen().name(), "--socket", "none"], &[]);
+    says_why(&shared, &without, "runs without `--ivshmem`");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use outboard_bench::link::{self, Figures, Times};
+use outboard_client::link::NOT_USED;
 use outboard_client::target::{Target, VARIABLE};
 use outboard_wire::Code;
 
@@ -114,14 +115,26 @@ pub(super) fn check(
     };
     let profile: serde_json::Value = serde_json::from_str(&left).unwrap_or_default();
     let transport = profile["transport"].as_str().unwrap_or("tcp");
-    let mut findings =
-        vec![Finding::ok("session", format!("opened over {transport} in {}", time(figures.start)))];
+    let opened =
+        Finding::ok("session", format!("opened over {transport} in {}", time(figures.start)));
+    let mut findings = vec![match not_used(&ended.stderr) {
+        Some(reasons) => opened.expect(reasons),
+        None => opened,
+    }];
     if one_of_several {
         findings.push(window(&profile));
     }
     findings.push(latency(&figures, network));
     findings.push(bandwidth(&figures));
     findings
+}
+
+/// What the session might use and does not, and why, as the library says it.
+fn not_used(said: &str) -> Option<String> {
+    let told = said.lines().filter_map(|line| line.strip_prefix("outboard: "));
+    let reasons: Vec<_> =
+        told.filter_map(|told| Some(&told[told.find(&format!(" {NOT_USED} "))? + 1..])).collect();
+    (!reasons.is_empty()).then(|| format!("it {}", reasons.join("\nit ")))
 }
 
 /// Whether the server can be one of several.
@@ -223,6 +236,15 @@ mod tests {
         let times = Times { calls: 100, shortest: median, median, p99 };
         let rate = Rate { bytes: 1 << 20, rate: bytes };
         Figures { start: 0.1, read: times, launch: times, to_device: rate, from_device: rate }
+    }
+
+    #[test]
+    fn why_something_is_not_used_is_passed_on() {
+        let said = "outboard: hello\n\
+                    outboard: the session with vsock:host does not use ivshmem: no part is free\n\
+                    the session does not use words of others\n";
+        assert_eq!(not_used(said).unwrap(), "it does not use ivshmem: no part is free");
+        assert_eq!(not_used("outboard: hello\n"), None);
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outboard_transport::ivshmem::Device;
 use outboard_transport::tls::{self, Anchor, Fingerprint};
 use outboard_transport::{Endpoint, Memory, Stream, Transport, read_exact_until, write_all};
 use outboard_wire::handshake::auth::{PROOF, Proof, TOKEN, proven};
@@ -15,9 +14,9 @@ use rustls::ClientConfig;
 
 use super::config::Config;
 use super::error::ConnectError;
-use super::movable::{Movable, Settled};
-use super::moving;
+use super::movable::{Movable, NOT_USED, Settled};
 use super::security::{Security, SecurityError, of_tls};
+use super::{moving, region};
 use crate::speech;
 
 /// For what the certificate of a server behind vsock is to be valid, where an authority signs it:
@@ -34,6 +33,8 @@ pub(super) struct Connected {
     pub(super) secured: Option<Secured>,
     /// What moves further connections, if something does.
     pub(super) movable: Option<Arc<Movable>>,
+    /// What the session might use and does not, and why.
+    pub(super) unused: Option<String>,
 }
 
 /// By what the client recognises the worker that its session belongs to, and shows that it is its
@@ -51,7 +52,7 @@ pub(super) fn connect(
     address: &str,
     hello: &Hello,
     config: &Config,
-    device: Option<Device>,
+    device: region::Found,
 ) -> Result<Connected, ConnectError> {
     let stream =
         transport.connect(address, config.timeout).map_err(|error| match error.kind() {
@@ -68,10 +69,17 @@ pub(super) fn connect(
     let turn = Turn { patience: queue_patience(), waits: &mut waits };
     let Opened { stream, welcome, secured, .. } =
         open(stream, address, hello, &config.security, deadline, turn)?;
-    let movable = moving::movable(&welcome, address, config, device)?.map(Arc::new);
-    let may_move = (movable.as_deref(), secured.as_ref());
-    let (stream, memory) = moving::settle(stream, address, hello, &welcome, config, may_move)?;
-    Ok(Connected { stream, memory, welcome, secured, movable })
+    let (movable, unused) = moving::movable(&welcome, address, config, device)?;
+    let may_move = (movable.as_ref(), secured.as_ref());
+    let ((stream, memory), stays) =
+        moving::settle(stream, address, hello, &welcome, config, may_move)?;
+    // Nothing is better than the server's own memory.
+    let unused = unused.or(stays).filter(|_| memory.is_none()).map(|unused| unused.to_string());
+    if let Some(unused) = unused.as_ref().filter(|_| config.talks) {
+        speech::say(format_args!("the session with {address} {NOT_USED} {unused}"));
+    }
+    let movable = movable.map(Arc::new);
+    Ok(Connected { stream, memory, welcome, secured, movable, unused })
 }
 
 /// A connection whose hello was answered with a welcome.

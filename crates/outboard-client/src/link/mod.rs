@@ -72,7 +72,7 @@ pub use connect::{Opened, Secured, Turn, ask_for_file, handshake, join, open, qu
 pub use error::{ConnectError, LinkError, unreachable};
 pub use introduction::Introduction;
 pub use listen::{Answers, Expectation};
-pub use movable::Movable;
+pub use movable::{Movable, NOT_USED};
 pub use moving::{ask_about_transport, check_transport};
 pub use reply::Reply;
 pub(crate) use reply::Then;
@@ -98,6 +98,8 @@ pub struct Link {
     introduction: Option<Introduction>,
     /// The protocol's version that the server speaks.
     server: Version,
+    /// What the session might use and does not, and why.
+    unused: Option<String>,
 }
 
 impl Link {
@@ -118,10 +120,10 @@ impl Link {
             hello.more.set(RDMA, &Able);
         }
         let device = region::device(address, &hello, &config)?;
-        if let Some(device) = &device {
+        if let Ok(Some(device)) = &device {
             hello.more.set(IVSHMEM, &ivshmem::Able { region: device.id() });
         }
-        let connect::Connected { stream, memory, welcome, secured, movable } =
+        let connect::Connected { stream, memory, welcome, secured, movable, unused } =
             connect::connect(transport, address, &hello, &config, device)?;
         // Further connections are of the session that there is.
         hello.more.remove(WINDOWS);
@@ -146,6 +148,7 @@ impl Link {
         link.takes_files = takes_files;
         link.introduction = introduction;
         link.server = welcome.version;
+        link.unused = unused;
         Ok((link, welcome))
     }
 
@@ -176,6 +179,7 @@ impl Link {
             files: AtomicU64::new(0),
             introduction: None,
             server: VERSION,
+            unused: None,
         })
     }
 
@@ -474,6 +478,11 @@ impl Link {
     pub fn give_file(&self, file: BorrowedFd<'_>) -> io::Result<u64> {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         shm::give_file(&*self.shared.connection.current().stream, number, file).map(|()| number)
+    }
+
+    /// What the session might use and does not, and why.
+    pub fn unused(&self) -> Option<&str> {
+        self.unused.as_deref()
     }
 
     /// Which transport, and the peer's address.

@@ -11,6 +11,9 @@ use super::connect::{Secured, broken};
 use super::error::ConnectError;
 use super::region::Region;
 
+/// What stands before the name of what a session might use, and why it does not.
+pub const NOT_USED: &str = "does not use";
+
 /// Which of a session's connections this is, if it is known again after a loss: the number of a
 /// lane, or this for the one with the commands.
 pub(super) const COMMANDS: Option<u32> = Some(u32::MAX);

@@ -6,12 +6,12 @@
 //! the server's host it moves to memory that both share; from other machines to adapters, if client
 //! and server have them. Otherwise the session stays where it is.
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use outboard_transport::ivshmem::Device;
 use outboard_transport::unix::{self, Unix};
 use outboard_transport::{Endpoint, Memory, Stream, Transport, host};
 use outboard_wire::handshake::ivshmem::IVSHMEM;
@@ -25,10 +25,25 @@ use super::connect::{Secured, handshake};
 use super::error::ConnectError;
 use super::movable::{COMMANDS, Movable};
 use super::region::{self, Region};
-use crate::speech;
+
+/// Why a device is of no use with a server that says nothing of it.
+const UNKNOWN_THERE: &str = "the server does not know of such memory: it is of an earlier release, \
+                             or is on this machine";
 
 /// The stream that carries the session's commands, and the memory shared with the worker.
 pub(super) type Moved = (Arc<dyn Stream>, Option<Memory>);
+
+/// What a session might use and does not, and why.
+pub(super) struct Unused {
+    name: &'static str,
+    reason: String,
+}
+
+impl fmt::Display for Unused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.reason)
+    }
+}
 
 /// What moves the session's connections, if something does. The server has been told of the device,
 /// if there is one.
@@ -36,28 +51,20 @@ pub(super) fn movable(
     welcome: &Welcome,
     address: &str,
     config: &Config,
-    device: Option<Device>,
-) -> Result<Option<Movable>, ConnectError> {
-    let adapters = adapters(welcome, address, config)?;
-    let Some(device) = device else { return Ok(adapters.map(Movable::Adapters)) };
-    let offer = part(welcome, IVSHMEM, address)?;
-    let region = offer
-        .ok_or_else(|| "the server does not know of such memory: it is of an earlier release, or is on this machine".to_owned())
-        .and_then(|offer| Region::new(&offer, device));
+    device: region::Found,
+) -> Result<(Option<Movable>, Option<Unused>), ConnectError> {
+    let adapters = adapters(welcome, address, config)?.map(Movable::Adapters);
+    let region = match device {
+        Ok(None) => return Ok((adapters, None)),
+        Ok(Some(device)) => part(welcome, IVSHMEM, address)?
+            .ok_or_else(|| UNKNOWN_THERE.to_owned())
+            .and_then(|offer| Region::new(&offer, device)),
+        Err(reason) => Err(reason),
+    };
     match region {
-        Ok(region) => Ok(Some(Movable::Region(region))),
+        Ok(region) => Ok((Some(Movable::Region(region)), None)),
         Err(reason) if config.transport == Choice::Ivshmem => Err(region::unusable(reason)),
-        Err(reason) => {
-            stays(config, address, "ivshmem", &reason);
-            Ok(adapters.map(Movable::Adapters))
-        }
-    }
-}
-
-/// Says why a session does not use what it might, to who wants to hear it.
-fn stays(config: &Config, address: &str, name: &str, reason: &str) {
-    if config.talks {
-        speech::say(format_args!("the session with {address} does not use {name}: {reason}"));
+        Err(reason) => Ok((adapters, Some(Unused { name: "ivshmem", reason }))),
     }
 }
 
@@ -92,13 +99,13 @@ pub(super) fn settle(
     welcome: &Welcome,
     config: &Config,
     (movable, secured): (Option<&Movable>, Option<&Secured>),
-) -> Result<Moved, ConnectError> {
+) -> Result<(Moved, Option<Unused>), ConnectError> {
     let Some(movable) = movable else {
-        return settle_here(stream, address, hello, welcome, config);
+        return Ok((settle_here(stream, address, hello, welcome, config)?, None));
     };
     if config.transport == Choice::Auto && reachable(welcome).is_ok() {
         movable.stay(&*stream, address)?;
-        return settle_here(stream, address, hello, welcome, config);
+        return Ok((settle_here(stream, address, hello, welcome, config)?, None));
     }
     let deadline = Instant::now() + config.timeout;
     let (stream, why_not) = movable.settle(stream, secured, COMMANDS, address, deadline)?;
@@ -107,11 +114,7 @@ pub(super) fn settle(
         Some(reason) if config.transport == choice => {
             Err(ConnectError::Transport { wanted: name, reason })
         }
-        Some(reason) => {
-            stays(config, address, name, &reason);
-            Ok((stream, None))
-        }
-        None => Ok((stream, None)),
+        why_not => Ok(((stream, None), why_not.map(|reason| Unused { name, reason }))),
     }
 }
 

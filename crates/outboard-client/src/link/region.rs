@@ -14,23 +14,21 @@ use super::connect::{Secured, broken};
 use super::error::ConnectError;
 use super::movable::Settled;
 
-/// The machine's device, for the session that is to begin; why there is none, if the user asks for
-/// it.
-pub(super) fn device(
-    address: &str,
-    hello: &Hello,
-    config: &Config,
-) -> Result<Option<Device>, ConnectError> {
+/// The machine's device, if it has one for the session that is to begin; or why it cannot be used.
+pub(super) type Found = Result<Option<Device>, String>;
+
+/// Looks for the device. That there is none is an error if the user asks for it.
+pub(super) fn device(address: &str, hello: &Hello, config: &Config) -> Result<Found, ConnectError> {
     if !matches!(config.transport, Choice::Auto | Choice::Ivshmem)
         || !matches!(hello.purpose, Purpose::Session { .. })
         || !matches!(address.parse(), Ok(Endpoint::Tcp(_) | Endpoint::Vsock(_)))
     {
-        return Ok(None);
+        return Ok(Ok(None));
     }
     match Device::find(config.ivshmem.as_deref()) {
         Err(error) if config.transport == Choice::Ivshmem => Err(unusable(error.to_string())),
         Ok(None) if config.transport == Choice::Ivshmem => Err(unusable(missing())),
-        found => Ok(found.ok().flatten()),
+        found => Ok(found.map_err(|error| error.to_string())),
     }
 }
 

@@ -411,6 +411,7 @@ impl Session {
             device: self.device.clone(),
             window: self.window.map(|window| window.to_string()),
             transport: self.link.peer().0.to_owned(),
+            unused: self.link.unused().map(str::to_owned),
             posted: stats.posted,
             waited: stats.calls,
             sends: stats.sends,

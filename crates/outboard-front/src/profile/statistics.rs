@@ -67,6 +67,8 @@ pub struct Connection {
     pub window: Option<String>,
     /// `tcp`, `shm` and so on.
     pub transport: String,
+    /// What the session might use in its place and does not, and why.
+    pub unused: Option<String>,
     /// Commands that nobody waited for.
     pub posted: u64,
     /// Commands that were waited for.
