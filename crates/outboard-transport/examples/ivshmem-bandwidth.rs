@@ -8,6 +8,8 @@
 //!
 //! Without a guest, DEVICE is the same file.
 
+#![allow(clippy::print_stdout)]
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub(super) type Settled = (Arc<dyn Stream>, Option<String>);
 /// does.
 pub enum Movable {
     /// To RDMA adapters.
-    Adapters(Adapters),
+    Adapters(Box<Adapters>),
     /// To memory that this virtual machine and its host share.
     Region(Region),
 }

@@ -53,7 +53,8 @@ pub(super) fn movable(
     config: &Config,
     device: region::Found,
 ) -> Result<(Option<Movable>, Option<Unused>), ConnectError> {
-    let adapters = adapters(welcome, address, config)?.map(Movable::Adapters);
+    let adapters = adapters(welcome, address, config)?;
+    let adapters = adapters.map(|adapters| Movable::Adapters(Box::new(adapters)));
     let region = match device {
         Ok(None) => return Ok((adapters, None)),
         Ok(Some(device)) => part(welcome, IVSHMEM, address)?
