@@ -182,7 +182,8 @@ impl Sessions {
         self.table.board.retain(workers);
     }
 
-    /// Hands a client to a worker, with its part of a region if it has one, and looks after the worker in a task of its own until it ends.
+    /// Hands a client to a worker, with its part of a region if it has one, and looks after the
+    /// worker in a task of its own until it ends.
     pub(super) fn open(
         &self,
         worker: Worker,

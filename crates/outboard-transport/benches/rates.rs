@@ -3,8 +3,8 @@
 //!
 //! For each turn: GB/s, and seconds of processor time for each GB on either side, of a stream that
 //! one thread writes and another one reads (`one way`), and of one that both do (`both ways`); then
-//! of several streams at once (`-- 8`: as many as a session has lanes), one way. First, what a short
-//! message costs that one thread writes and reads, without a wait.
+//! of several streams at once (`-- 8`: as many as a session has lanes), one way. First, what a
+//! short message costs that one thread writes and reads, without a wait.
 
 #![allow(clippy::print_stdout, missing_docs)]
 

@@ -160,8 +160,8 @@ impl<K: Keeper> Rings<K> {
         Ok(count)
     }
 
-    /// As [`write`](crate::Stream::write). Calls `wake` when a thread of the peer's that reads is to
-    /// be woken.
+    /// As [`write`](crate::Stream::write). Calls `wake` when a thread of the peer's that reads is
+    /// to be woken.
     pub(crate) fn write(&self, buffers: &[IoSlice<'_>], wake: impl Fn()) -> io::Result<usize> {
         let sides = self.outward();
         let mut position = self.out.lock();

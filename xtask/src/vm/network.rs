@@ -1,5 +1,5 @@
-//! A network of the machine's own, in which this machine is [`HOST`]: QEMU carries what goes there to
-//! the loopback interface.
+//! A network of the machine's own, in which this machine is [`HOST`]: QEMU carries what goes there
+//! to the loopback interface.
 
 use anyhow::{Result, bail};
 use std::process::{Command, Stdio};

@@ -30,8 +30,8 @@ pub struct Config {
     /// The RDMA adapters. Environment: `OUTBOARD_RDMA_DEVICE`, names, and `OUTBOARD_RDMA_NETWORK`,
     /// networks, with commas between.
     pub rdma: Rdma,
-    /// The memory that this virtual machine and its host share, or `off`; none: the first that there
-    /// is. Environment: `OUTBOARD_IVSHMEM`.
+    /// The memory that this virtual machine and its host share, or `off`; none: the first that
+    /// there is. Environment: `OUTBOARD_IVSHMEM`.
     pub ivshmem: Option<PathBuf>,
     /// How the client recognises its server and authenticates itself.
     pub security: Security,
