@@ -1,6 +1,6 @@
 //! Devices and their ports.
 
-use std::ffi::{CStr, c_uint};
+use std::ffi::{CStr, c_int, c_uint};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null_mut};
@@ -138,16 +138,31 @@ impl Device {
         }
     }
 
-    /// Its ports that can carry something.
-    ///
-    /// # Errors
-    /// Why the library cannot say.
-    pub fn ports(&self) -> Result<Vec<Port>, Error> {
+    fn attributes(&self) -> Result<ffi::DeviceAttr, Error> {
         // SAFETY: the structure is made of integers only, for which all zeros are a value.
         let mut attr: ffi::DeviceAttr = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open; the library fills the structure.
         let result = unsafe { (self.library.ibv_query_device)(self.context.as_ptr(), &mut attr) };
         self.check("ibv_query_device", result)?;
+        Ok(attr)
+    }
+
+    /// How many reads a queue pair of it may have under way at most.
+    ///
+    /// # Errors
+    /// Why the library cannot say.
+    pub fn reads(&self) -> Result<Reads, Error> {
+        let attr = self.attributes()?;
+        let bounded = |most: c_int| u8::try_from(most.max(0)).unwrap_or(u8::MAX);
+        Ok(Reads { begun: bounded(attr.max_qp_init_rd_atom), served: bounded(attr.max_qp_rd_atom) })
+    }
+
+    /// Its ports that can carry something.
+    ///
+    /// # Errors
+    /// Why the library cannot say.
+    pub fn ports(&self) -> Result<Vec<Port>, Error> {
+        let attr = self.attributes()?;
         let gids = self.gids()?;
         let mut ports = Vec::new();
         for number in 1..=attr.phys_port_cnt {
@@ -262,6 +277,16 @@ fn gid_entry(entry: &ffi::GidEntry) -> Option<(u32, GidEntry)> {
     };
     let index = u8::try_from(entry.gid_index).ok()?;
     Some((entry.port_num, GidEntry { gid: Gid(entry.gid.0), index, kind }))
+}
+
+/// How many reads of the peer's memory may be under way: those that an end begins, and those of the
+/// peer that it serves. The peer must serve as many as an end begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reads {
+    /// Of the peer's memory.
+    pub begun: u8,
+    /// Of memory here.
+    pub served: u8,
 }
 
 /// A port whose link is up.

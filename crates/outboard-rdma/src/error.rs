@@ -52,6 +52,11 @@ pub enum Error {
         /// Bytes that all regions of the process may have together.
         limit: u64,
     },
+    /// Memory of the program cannot be lent, since children of a fork would lose it.
+    #[error(
+        "memory of the program is not registered with RDMA adapters: at a fork, this system would leave it out of the child (Linux 5.12 and rdma-core 35 do not)"
+    )]
+    LostAtFork,
     /// A call of the library failed.
     #[error("{call} failed for the RDMA device `{device}`: {}", io::Error::from_raw_os_error(*.errno))]
     Call {
@@ -71,9 +76,10 @@ fn listed(names: &[String]) -> String {
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let kind = match &error {
-            Error::NoLibrary { .. } | Error::UnusableLibrary { .. } | Error::NoDevice => {
-                io::ErrorKind::Unsupported
-            }
+            Error::NoLibrary { .. }
+            | Error::UnusableLibrary { .. }
+            | Error::NoDevice
+            | Error::LostAtFork => io::ErrorKind::Unsupported,
             Error::UnknownDevice { .. } => io::ErrorKind::NotFound,
             Error::NoPort { .. } => io::ErrorKind::AddrNotAvailable,
             Error::LockedMemory { .. } => io::ErrorKind::OutOfMemory,

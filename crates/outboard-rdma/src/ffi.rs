@@ -278,7 +278,11 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_sge_rd: c_int,
     pub(crate) max_cq: c_int,
     pub(crate) max_cqe: c_int,
-    pub(crate) _further: [c_int; 22],
+    pub(crate) _regions_and_domains: [c_int; 2],
+    pub(crate) max_qp_rd_atom: c_int,
+    pub(crate) _other_reads: [c_int; 2],
+    pub(crate) max_qp_init_rd_atom: c_int,
+    pub(crate) _further: [c_int; 16],
     pub(crate) max_pkeys: u16,
     pub(crate) local_ca_ack_delay: u8,
     pub(crate) phys_port_cnt: u8,
@@ -334,8 +338,12 @@ numbers! {
     IBV_QP_DEST_QPN = 1 << 20;
     IBV_ACCESS_LOCAL_WRITE = 1;
     IBV_ACCESS_REMOTE_WRITE = 1 << 1;
+    IBV_ACCESS_REMOTE_READ = 1 << 2;
+    IBV_FORK_UNNEEDED = 2;
+    IBV_WR_RDMA_WRITE = 0;
     IBV_WR_RDMA_WRITE_WITH_IMM = 1;
     IBV_WR_SEND_WITH_IMM = 3;
+    IBV_WR_RDMA_READ = 4;
     IBV_SEND_SIGNALED = 1 << 1;
     IBV_WC_SUCCESS = 0;
     IBV_WC_WR_FLUSH_ERR = 5;

@@ -11,8 +11,8 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::error::Error;
 use crate::ffi::{
-    AsyncEvent, Channel, Context, Cq, Device, DeviceAttr, Domain, GidEntry, PortAttr, QueuePair,
-    QueuePairAttr, QueuePairInit, Region,
+    AsyncEvent, Channel, Context, Cq, Device, DeviceAttr, Domain, GidEntry, IBV_FORK_UNNEEDED,
+    PortAttr, QueuePair, QueuePairAttr, QueuePairInit, Region,
 };
 
 const NAME: &str = "libibverbs.so.1";
@@ -24,6 +24,9 @@ macro_rules! functions {
         #[derive(Debug)]
         pub(crate) struct Library {
             $(pub(crate) $symbol: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            /// Whether a child of a fork gets copies of registered pages, and leaves this process
+            /// those that the adapter knows.
+            pub(crate) children_get_copies: bool,
         }
 
         impl Library {
@@ -33,6 +36,7 @@ macro_rules! functions {
                 unsafe {
                     Ok(Library {
                         $($symbol: *library.get(concat!(stringify!($symbol), "\0").as_bytes())?,)*
+                        children_get_copies: false,
                     })
                 }
             }
@@ -97,17 +101,28 @@ impl Library {
                 Error::UnusableLibrary { library: name.to_owned(), why }
             }
         })?;
-        let functions = Library::find(&library).map_err(|error| Error::UnusableLibrary {
+        let mut functions = Library::find(&library).map_err(|error| Error::UnusableLibrary {
             library: name.to_owned(),
             why: error.to_string(),
         })?;
-        // Its functions are used until the process ends.
-        std::mem::forget(library);
         // SAFETY: takes nothing. Where the kernel copies pinned pages at a fork it does nothing;
         // elsewhere it has regions left out of children, which never use them.
         unsafe { (functions.ibv_fork_init)() };
+        functions.children_get_copies = children_get_copies(&library);
+        // Its functions are used until the process ends.
+        std::mem::forget(library);
         Ok(functions)
     }
+}
+
+/// Whether the library has found that it need not leave pages out of children. One before
+/// rdma-core 35 cannot say so.
+fn children_get_copies(library: &libloading::Library) -> bool {
+    type Found = unsafe extern "C" fn() -> c_uint;
+    // SAFETY: the function of infiniband/verbs.h, which takes nothing and returns a number.
+    let found = unsafe { library.get::<Found>(b"ibv_is_fork_initialized\0") };
+    // SAFETY: as above.
+    found.is_ok_and(|found| unsafe { found() } == IBV_FORK_UNNEEDED)
 }
 
 /// Whether the kernel shows adapters for verbs.

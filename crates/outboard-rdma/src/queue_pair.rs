@@ -5,11 +5,11 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use crate::completion::Queue;
-use crate::device::{Device, Endpoint, Mtu};
+use crate::device::{Device, Endpoint, Mtu, Reads};
 use crate::error::Error;
 use crate::ffi;
 use crate::gid::Gid;
-use crate::region::{Access, Domain, Region, Remote};
+use crate::region::{Access, Borrowed, Domain, Region, Remote};
 
 /// How large a queue pair is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct QueuePair {
     endpoint: Endpoint,
     domain: Arc<Domain>,
     regions: Vec<Region>,
+    /// What the peer may do with memory of the domain to which it has a key.
+    peer: Access,
     sent: Arc<Queue>,
     received: Arc<Queue>,
 }
@@ -76,8 +78,9 @@ pub struct Part {
 }
 
 impl QueuePair {
-    /// A new one that may use the regions, all of the domain. The first completions are those of
-    /// works to send, the second those of receives.
+    /// A new one that may use the regions, all of the domain; its `peer` may do so much with memory
+    /// of the domain to which it has a key. The first completions are those of works to send, the
+    /// second those of receives.
     ///
     /// # Errors
     /// Why the library makes none.
@@ -85,6 +88,7 @@ impl QueuePair {
         endpoint: Endpoint,
         domain: &Arc<Domain>,
         regions: Vec<Region>,
+        peer: Access,
         [sent, received]: [&Arc<Queue>; 2],
         sizes: Sizes,
     ) -> Result<QueuePair, Error> {
@@ -112,6 +116,7 @@ impl QueuePair {
             endpoint,
             domain: Arc::clone(domain),
             regions,
+            peer,
             sent: Arc::clone(sent),
             received: Arc::clone(received),
         };
@@ -157,18 +162,12 @@ impl QueuePair {
         }
     }
 
-    /// Whether a peer may write into one of the regions.
-    fn remote_access(&self) -> c_uint {
-        let writes = self.regions.iter().any(|region| region.access() == Access::RemoteWrite);
-        if writes { ffi::IBV_ACCESS_REMOTE_WRITE } else { 0 }
-    }
-
     /// From here on receives can be posted.
     fn initialize(&self) -> Result<(), Error> {
         let mut attr = ffi::QueuePairAttr {
             qp_state: ffi::IBV_QPS_INIT,
             port_num: self.endpoint.port.number,
-            qp_access_flags: self.remote_access(),
+            qp_access_flags: self.peer.of_peers(),
             ..Default::default()
         };
         let set = ffi::IBV_QP_PKEY_INDEX | ffi::IBV_QP_PORT | ffi::IBV_QP_ACCESS_FLAGS;
@@ -176,11 +175,26 @@ impl QueuePair {
     }
 
     /// Connects to the peer, with packets of at most `mtu`. `own` is what the peer was told.
+    /// Neither side reads the other's memory.
     ///
     /// # Errors
     /// Why the library cannot: such as [`Error::Call`] with `ENETUNREACH` if there is no way to
     /// the peer's address.
     pub fn connect(&self, own: Address, peer: Address, mtu: Mtu) -> Result<(), Error> {
+        self.connect_to_read(own, peer, mtu, Reads::default())
+    }
+
+    /// The same, with so many reads under way.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_to_read(
+        &self,
+        own: Address,
+        peer: Address,
+        mtu: Mtu,
+        reads: Reads,
+    ) -> Result<(), Error> {
         let port = &self.endpoint.port;
         let mut attr = ffi::QueuePairAttr {
             qp_state: ffi::IBV_QPS_RTR,
@@ -188,6 +202,7 @@ impl QueuePair {
             dest_qp_num: peer.number,
             rq_psn: peer.first_packet & 0xff_ffff,
             min_rnr_timer: NOT_READY_TIMER,
+            max_dest_rd_atomic: reads.served,
             ..Default::default()
         };
         attr.ah_attr.port_num = port.number;
@@ -215,6 +230,7 @@ impl QueuePair {
             timeout: TIMEOUT,
             retry_cnt: RETRIES,
             rnr_retry: NOT_READY_RETRIES,
+            max_rd_atomic: reads.begun,
             ..Default::default()
         };
         let set = ffi::IBV_QP_TIMEOUT
@@ -276,27 +292,81 @@ impl QueuePair {
         part: Option<Part>,
         to: Option<Remote>,
     ) -> Result<(), Error> {
-        let mut piece = self.piece(part);
         let opcode =
             if to.is_some() { ffi::IBV_WR_RDMA_WRITE_WITH_IMM } else { ffi::IBV_WR_SEND_WITH_IMM };
-        let to = to.unwrap_or(Remote { address: 0, rkey: 0 });
+        let piece = part.map(|part| self.piece(Some(part)));
+        self.post(work, (opcode, immediate), piece, to)
+    }
+
+    /// Writes the `bytes` at an address of lent memory to a place in the peer's memory. The peer is
+    /// not told.
+    ///
+    /// # Panics
+    /// If the bytes are not all in the memory.
+    ///
+    /// # Errors
+    /// Why the adapter does not take it, such as a queue that is full.
+    pub fn write(
+        &self,
+        work: u64,
+        (lent, address): (&Borrowed, u64),
+        bytes: usize,
+        to: Remote,
+    ) -> Result<(), Error> {
+        let piece = lent.piece(address, bytes);
+        self.post(work, (ffi::IBV_WR_RDMA_WRITE, 0), Some(piece), Some(to))
+    }
+
+    /// Reads `bytes` at a place in the peer's memory to an address of lent memory.
+    ///
+    /// # Safety
+    /// Nobody else uses the bytes at that address until the work has been done.
+    ///
+    /// # Panics
+    /// If they are not all in the memory.
+    ///
+    /// # Errors
+    /// Why the adapter does not take it, such as a queue that is full.
+    pub unsafe fn read(
+        &self,
+        work: u64,
+        (lent, address): (&Borrowed, u64),
+        bytes: usize,
+        from: Remote,
+    ) -> Result<(), Error> {
+        let piece = lent.piece(address, bytes);
+        self.post(work, (ffi::IBV_WR_RDMA_READ, 0), Some(piece), Some(from))
+    }
+
+    fn post(
+        &self,
+        work: u64,
+        (opcode, immediate): (c_uint, u32),
+        piece: Option<ffi::Piece>,
+        there: Option<Remote>,
+    ) -> Result<(), Error> {
+        let there = there.unwrap_or(Remote { address: 0, rkey: 0 });
+        let num_sge = piece.is_some().into();
+        let mut piece = piece.unwrap_or_default();
         let mut send = ffi::SendWork {
             wr_id: work,
             next: null_mut(),
             sg_list: &mut piece,
-            num_sge: part.is_some().into(),
+            num_sge,
             opcode,
             send_flags: ffi::IBV_SEND_SIGNALED,
             imm_data: immediate.to_be(),
-            remote_addr: to.address,
-            rkey: to.rkey,
+            remote_addr: there.address,
+            rkey: there.rkey,
             _others: [0; 9],
         };
         let (device, mut bad) = (self.device(), null_mut());
         // SAFETY: the table of functions is the open device's.
         let post = unsafe { device.context.as_ref() }.ops.post_send;
         let post = post.ok_or_else(|| self.lacks("ibv_post_send"))?;
-        // SAFETY: as in `receive`.
+        // SAFETY: the pair is this value's, which keeps its regions until after the pair is
+        // destroyed; lent memory stays mapped by the contract of `Borrowed::create`. The library
+        // copies what describes the work.
         let result = unsafe { post(self.pair.as_ptr(), &mut send, &mut bad) };
         device.check("ibv_post_send", result)
     }

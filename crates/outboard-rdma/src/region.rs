@@ -1,6 +1,7 @@
 //! Memory that an adapter may read and write.
 
 use std::ffi::c_int;
+use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -33,6 +34,14 @@ impl Domain {
         let domain = device.made("ibv_alloc_pd", domain)?;
         Ok(Arc::new(Domain { device: Arc::clone(device), domain }))
     }
+
+    /// Whether memory of the program can be [lent](Borrowed): its children need theirs.
+    ///
+    /// # Errors
+    /// [`Error::LostAtFork`].
+    pub fn check_forks(&self) -> Result<(), Error> {
+        if self.device.library.children_get_copies { Ok(()) } else { Err(Error::LostAtFork) }
+    }
 }
 
 impl Drop for Domain {
@@ -49,24 +58,89 @@ pub enum Access {
     Own,
     /// Who has the region's key may write there.
     RemoteWrite,
+    /// Who has the region's key may read and write there.
+    RemoteReadWrite,
 }
 
 impl Access {
-    pub(crate) fn flags(self) -> c_int {
-        let flags = match self {
-            Access::Own => ffi::IBV_ACCESS_LOCAL_WRITE,
-            Access::RemoteWrite => ffi::IBV_ACCESS_LOCAL_WRITE | ffi::IBV_ACCESS_REMOTE_WRITE,
+    /// What peers may do.
+    pub(crate) fn of_peers(self) -> u32 {
+        match self {
+            Access::Own => 0,
+            Access::RemoteWrite => ffi::IBV_ACCESS_REMOTE_WRITE,
+            Access::RemoteReadWrite => ffi::IBV_ACCESS_REMOTE_WRITE | ffi::IBV_ACCESS_REMOTE_READ,
+        }
+    }
+}
+
+/// Memory that an adapter knows, until this is dropped.
+struct Registration {
+    domain: Arc<Domain>,
+    region: NonNull<ffi::Region>,
+    start: u64,
+    bytes: usize,
+    access: Access,
+}
+
+// SAFETY: verbs may be called from any thread.
+unsafe impl Send for Registration {}
+// SAFETY: and by several at once.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// # Safety
+    /// The memory stays mapped until the adapter has forgotten it.
+    unsafe fn create(
+        domain: &Arc<Domain>,
+        start: *mut u8,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Registration, Error> {
+        let flags = (ffi::IBV_ACCESS_LOCAL_WRITE | access.of_peers()) as c_int;
+        // SAFETY: by the contract above.
+        let region = unsafe {
+            (domain.device.library.ibv_reg_mr)(domain.domain.as_ptr(), start.cast(), bytes, flags)
         };
-        flags as c_int
+        let region = domain.device.made("ibv_reg_mr", region).map_err(|error| match error {
+            Error::Call { errno: libc::ENOMEM | libc::EPERM | libc::EAGAIN, .. }
+                if locked_memory_limit() != u64::MAX =>
+            {
+                Error::LockedMemory { needed: bytes as u64, limit: locked_memory_limit() }
+            }
+            other => other,
+        })?;
+        Ok(Registration { domain: Arc::clone(domain), region, start: start as u64, bytes, access })
+    }
+
+    /// Has the adapter forget the memory.
+    fn end(&self) -> Result<(), Error> {
+        // SAFETY: the library made it, and whoever calls this does so once.
+        let result = unsafe { (self.domain.device.library.ibv_dereg_mr)(self.region.as_ptr()) };
+        self.domain.device.check("ibv_dereg_mr", result)
+    }
+
+    fn remote(&self) -> Option<Remote> {
+        // SAFETY: the library's structure lives as long as this value.
+        let rkey = unsafe { self.region.as_ref() }.rkey;
+        (self.access != Access::Own).then_some(Remote { address: self.start, rkey })
+    }
+
+    /// # Panics
+    /// If the piece reaches beyond the end.
+    fn piece(&self, offset: usize, bytes: usize) -> ffi::Piece {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "beyond the region");
+        // SAFETY: the library's structure lives as long as this value.
+        let lkey = unsafe { self.region.as_ref() }.lkey;
+        ffi::Piece { addr: self.start + offset as u64, length: bytes as u32, lkey }
     }
 }
 
 /// Pages of this process that an adapter knows. A forked child does not have them.
 pub struct Region {
-    domain: Arc<Domain>,
-    memory: Pages,
-    region: NonNull<ffi::Region>,
-    access: Access,
+    registration: Registration,
+    /// None once they are lost to an adapter that does not forget them.
+    memory: Option<Pages>,
 }
 
 // SAFETY: plain memory, which the adapter uses at the same time anyway: it is only copied from and
@@ -82,36 +156,22 @@ impl Region {
     /// [`Error::LockedMemory`] if the process may not lock so much, or why it cannot be had.
     pub fn create(domain: &Arc<Domain>, bytes: usize, access: Access) -> Result<Region, Error> {
         let memory = Pages::map(bytes).map_err(|errno| domain.error("mmap", errno))?;
-        // SAFETY: the pages are this value's own, and stay until the region is gone.
-        let region = unsafe {
-            (domain.device.library.ibv_reg_mr)(
-                domain.domain.as_ptr(),
-                memory.start.as_ptr().cast(),
-                bytes,
-                access.flags(),
-            )
-        };
-        let region = domain.device.made("ibv_reg_mr", region).map_err(|error| match error {
-            Error::Call { errno: libc::ENOMEM | libc::EPERM | libc::EAGAIN, .. }
-                if locked_memory_limit() != u64::MAX =>
-            {
-                Error::LockedMemory { needed: bytes as u64, limit: locked_memory_limit() }
-            }
-            other => other,
-        })?;
-        Ok(Region { domain: Arc::clone(domain), memory, region, access })
+        let start = memory.start.as_ptr();
+        // SAFETY: the pages are this value's own, and stay until the adapter has forgotten them.
+        let registration = unsafe { Registration::create(domain, start, bytes, access) }?;
+        Ok(Region { registration, memory: Some(memory) })
     }
 
     /// Its size.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.memory.bytes
+        self.registration.bytes
     }
 
     /// Who may do what with it.
     #[must_use]
     pub fn access(&self) -> Access {
-        self.access
+        self.registration.access
     }
 
     /// Copies bytes into it, where the adapter does not read at the moment.
@@ -119,7 +179,7 @@ impl Region {
     /// # Panics
     /// If they reach beyond its end.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        let at = self.at(offset, bytes.len());
+        let at = self.piece(offset, bytes.len()).addr as *mut u8;
         // SAFETY: the range lies in these pages, which no Rust reference points to.
         unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
@@ -129,39 +189,105 @@ impl Region {
     /// # Panics
     /// If they reach beyond its end.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
-        let at = self.at(offset, bytes.len());
+        let at = self.piece(offset, bytes.len()).addr as *const u8;
         // SAFETY: as in `write`.
         unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(at, bytes.len()) };
     }
 
-    /// What who may write there needs to know: where, and by which key. None if nobody may.
+    /// What who may use it from elsewhere needs to know: where, and by which key. None if nobody
+    /// may.
     #[must_use]
     pub fn remote(&self) -> Option<Remote> {
-        // SAFETY: the library's structure lives as long as this value.
-        let rkey = unsafe { self.region.as_ref() }.rkey;
-        let address = self.memory.start.as_ptr() as u64;
-        (self.access == Access::RemoteWrite).then_some(Remote { address, rkey })
+        self.registration.remote()
     }
 
     pub(crate) fn piece(&self, offset: usize, bytes: usize) -> ffi::Piece {
-        let addr = self.at(offset, bytes) as u64;
-        // SAFETY: the library's structure lives as long as this value.
-        let lkey = unsafe { self.region.as_ref() }.lkey;
-        ffi::Piece { addr, length: bytes as u32, lkey }
-    }
-
-    fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
-        let end = offset.checked_add(bytes);
-        assert!(end.is_some_and(|end| end <= self.memory.bytes), "beyond the region");
-        // SAFETY: the offset lies in the pages.
-        unsafe { self.memory.start.as_ptr().add(offset) }
+        self.registration.piece(offset, bytes)
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the library made it, and queue pairs that use it keep it alive.
-        unsafe { (self.domain.device.library.ibv_dereg_mr)(self.region.as_ptr()) };
+        if self.registration.end().is_err() {
+            // The adapter may use the pages as long as the process lives.
+            std::mem::forget(self.memory.take());
+        }
+    }
+}
+
+/// Memory of somebody else that an adapter knows.
+pub struct Borrowed {
+    registration: Registration,
+    ended: bool,
+}
+
+impl Borrowed {
+    /// Lends memory to the adapter. A forked child may not have it, unless the domain's
+    /// [forks](Domain::check_forks) leave it there.
+    ///
+    /// # Safety
+    /// The memory stays mapped until [`end`](Self::end) has succeeded, or what it returns else is
+    /// dropped behind all queue pairs of the domain.
+    ///
+    /// # Errors
+    /// [`Error::LockedMemory`] if the process may not lock so much, or why it cannot be done.
+    pub unsafe fn create(
+        domain: &Arc<Domain>,
+        start: *mut u8,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Borrowed, Error> {
+        // SAFETY: by the contract above.
+        let registration = unsafe { Registration::create(domain, start, bytes, access) }?;
+        Ok(Borrowed { registration, ended: false })
+    }
+
+    /// Its addresses.
+    #[must_use]
+    pub fn addresses(&self) -> Range<u64> {
+        let start = self.registration.start;
+        start..start + self.registration.bytes as u64
+    }
+
+    /// What a peer needs to know to use it from one of its addresses on; none if no peer may.
+    #[must_use]
+    pub fn remote(&self, address: u64) -> Option<Remote> {
+        self.registration.remote().map(|remote| Remote { address, ..remote })
+    }
+
+    /// Has the adapter forget the memory: no key opens it any more.
+    ///
+    /// # Errors
+    /// It, and why the adapter still knows the memory.
+    pub fn end(mut self) -> Result<(), (Borrowed, Error)> {
+        match self.registration.end() {
+            Ok(()) => {
+                self.ended = true;
+                Ok(())
+            }
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    /// In a forked child: forgets it without a word to the adapter, which the parent uses.
+    pub fn abandon(mut self) {
+        self.ended = true;
+    }
+
+    /// # Panics
+    /// If the bytes at this address are not all in it.
+    pub(crate) fn piece(&self, address: u64, bytes: usize) -> ffi::Piece {
+        let offset = address.checked_sub(self.registration.start);
+        self.registration.piece(offset.map_or(usize::MAX, |offset| offset as usize), bytes)
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Whoever needs to know that it went well calls `end`.
+            let _ = self.registration.end();
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::*;
 const BYTES: usize = 1 << 16;
 
 struct End {
+    domain: Arc<Domain>,
     pair: QueuePair,
     queue: Arc<Queue>,
     address: Address,
@@ -24,9 +25,9 @@ fn end(access: Access) -> Result<End, Error> {
     let queue = Queue::create(&Channel::create(&device)?, 16)?;
     let sizes = Sizes { sends: 8, receives: 8 };
     let endpoint = device.endpoint(None)?;
-    let pair = QueuePair::create(endpoint, &domain, regions, [&queue, &queue], sizes)?;
+    let pair = QueuePair::create(endpoint, &domain, regions, access, [&queue, &queue], sizes)?;
     let address = pair.address(0x0012_3456);
-    Ok(End { pair, queue, address })
+    Ok(End { domain, pair, queue, address })
 }
 
 /// Two ends that are connected, of which the second has a region with this access.
@@ -112,4 +113,96 @@ fn a_region_of_its_own_is_closed_to_who_guesses_its_key() {
     let piece = owner.pair.regions()[0].piece(0, 19);
     let guessed = Remote { address: piece.addr, rkey: piece.lkey };
     assert_eq!(write(&writer, guessed), Err(WorkError::Other("remote access error")));
+}
+
+/// Bytes of the test, lent by one end, and a peer that may read and write there.
+struct Lent {
+    memory: Borrowed,
+    bytes: Vec<u8>,
+}
+
+fn lend(end: &End, fill: u8, access: Access) -> Lent {
+    let mut bytes = vec![fill; BYTES];
+    // SAFETY: a vector's bytes stay where they are while it lives, which ends behind the loan in
+    // `take_back`, or with the test.
+    let memory =
+        unsafe { Borrowed::create(&end.domain, bytes.as_mut_ptr(), BYTES, access) }.unwrap();
+    Lent { memory, bytes }
+}
+
+fn take_back(lent: Lent) -> Vec<u8> {
+    assert!(lent.memory.end().is_ok());
+    lent.bytes
+}
+
+/// Two ends of which the first reads memory that the second lends, and writes there.
+fn reading_ends() -> Result<[End; 2], Error> {
+    ends_with_reads(Access::RemoteReadWrite)
+}
+
+fn ends_with_reads(access: Access) -> Result<[End; 2], Error> {
+    let ends = [end(Access::Own)?, end(access)?];
+    for (own, peer) in [(0, 1), (1, 0)] {
+        let device = ends[own].pair.device();
+        let most = device.reads()?;
+        assert!(most.begun > 0 && most.served > 0);
+        let reads = Reads { begun: most.begun.min(4), served: most.served.min(4) };
+        ends[own].pair.connect_to_read(ends[own].address, ends[peer].address, Mtu::MOST, reads)?;
+    }
+    Ok(ends)
+}
+
+#[test]
+fn lent_memory_is_written_and_read_without_the_owners_doing() {
+    let [worker, owner] = needs_a_device!(reading_ends());
+    let [own, theirs] = [lend(&worker, 7, Access::Own), lend(&owner, 9, Access::RemoteReadWrite)];
+    let (start, there) = (own.memory.addresses().start, theirs.memory.addresses().start);
+    assert_eq!(own.memory.remote(start), None, "nobody else gets a key");
+    let place = |offset| theirs.memory.remote(there + offset).unwrap();
+    let half = BYTES / 2;
+    worker.pair.write(1, (&own.memory, start), half, place(0)).unwrap();
+    assert_eq!(next(&worker).unwrap().work, 1);
+    // SAFETY: nobody looks at the second half before the work is done.
+    unsafe { worker.pair.read(2, (&own.memory, start + half as u64), half, place(half as u64)) }
+        .unwrap();
+    assert_eq!(next(&worker).unwrap().work, 2);
+    let (own, theirs) = (take_back(own), take_back(theirs));
+    assert!(theirs[..half].iter().all(|byte| *byte == 7), "written");
+    assert!(theirs[half..].iter().all(|byte| *byte == 9), "left alone");
+    assert!(own[..half].iter().all(|byte| *byte == 7), "left alone");
+    assert!(own[half..].iter().all(|byte| *byte == 9), "read");
+}
+
+/// What a key opened is closed once the owner has taken the memory back, or beyond its end.
+#[test]
+fn lent_memory_that_was_taken_back_is_closed() {
+    let [worker, owner] = needs_a_device!(reading_ends());
+    let [own, theirs] = [lend(&worker, 7, Access::Own), lend(&owner, 9, Access::RemoteReadWrite)];
+    let start = own.memory.addresses().start;
+    let key = theirs.memory.remote(theirs.memory.addresses().start).unwrap();
+    let theirs = take_back(theirs);
+    worker.pair.write(1, (&own.memory, start), 100, key).unwrap();
+    assert_eq!(next(&worker), Err(WorkError::Other("remote access error")));
+    assert!(theirs.iter().all(|byte| *byte == 9));
+    let [worker, owner] = reading_ends().unwrap();
+    let [own, theirs] = [lend(&worker, 7, Access::Own), lend(&owner, 9, Access::RemoteReadWrite)];
+    let start = own.memory.addresses().start;
+    let end = theirs.memory.remote(theirs.memory.addresses().end - 50).unwrap();
+    // SAFETY: nobody looks at these bytes before the work is done.
+    unsafe { worker.pair.read(1, (&own.memory, start), 100, end) }.unwrap();
+    assert_eq!(next(&worker), Err(WorkError::Other("remote access error")));
+    assert!(take_back(own).iter().all(|byte| *byte == 7), "nothing was read");
+}
+
+/// A stream's peer may write where it has a key, and read nowhere.
+#[test]
+fn who_may_write_may_not_read() {
+    let [worker, owner] = needs_a_device!(ends_with_reads(Access::RemoteWrite));
+    let own = lend(&worker, 7, Access::Own);
+    let place = owner.pair.regions()[1].remote().unwrap();
+    let start = own.memory.addresses().start;
+    // SAFETY: nobody looks at these bytes before the work is done.
+    unsafe { worker.pair.read(1, (&own.memory, start), 19, place) }.unwrap();
+    assert!(matches!(next(&worker), Err(WorkError::Other(_))));
+    assert!(take_back(own).iter().all(|byte| *byte == 7), "nothing was read");
 }

@@ -38,7 +38,8 @@ fn use_all(name: &str) -> Result<(), Error> {
     let queue = Queue::create(&channel, 16)?;
     queue.arm()?;
     let sizes = Sizes { sends: 4, receives: 4 };
-    QueuePair::create(endpoint, &domain, vec![region], [&queue, &queue], sizes).map(drop)
+    QueuePair::create(endpoint, &domain, vec![region], Access::Own, [&queue, &queue], sizes)
+        .map(drop)
 }
 
 #[test]

@@ -112,6 +112,7 @@ fn described() -> BTreeMap<String, usize> {
             "max_qp" = max_qp, "max_qp_wr" = max_qp_wr,
             "device_cap_flags" = device_cap_flags, "max_sge" = max_sge,
             "max_sge_rd" = max_sge_rd, "max_cq" = max_cq, "max_cqe" = max_cqe,
+            "max_qp_rd_atom" = max_qp_rd_atom, "max_qp_init_rd_atom" = max_qp_init_rd_atom,
             "max_pkeys" = max_pkeys, "local_ca_ack_delay" = local_ca_ack_delay,
             "phys_port_cnt" = phys_port_cnt,
         }

@@ -201,7 +201,7 @@ impl Prepared {
             Region::create(&domain, bytes, access)?,
         ];
         let sizes = Sizes { sends: works, receives: works };
-        let pair = QueuePair::create(endpoint, &domain, regions, [&sent, &received], sizes)?;
+        let pair = QueuePair::create(endpoint, &domain, regions, access, [&sent, &received], sizes)?;
         let address = pair.address(u32::from_le_bytes(random()?));
         let events = Events { channel, readable: Waker::new()?, writable: Waker::new()? };
         Ok(Prepared { pair, events, address })
