@@ -1,5 +1,6 @@
-//! How many bytes a second a stream carries between two RDMA devices of this machine, and which
-//! part of the bytes on the wire is payload: `rdma-bandwidth DEVICE DEVICE [INTERFACE]`. The
+//! How many bytes a second a stream carries between two RDMA devices of this machine, which part of
+//! the bytes on the wire is payload, and what an adapter writes and reads itself from registered to
+//! registered memory: `rdma-bandwidth DEVICE DEVICE [INTERFACE]`. The
 //! environment's `DEPTH`, `MESSAGE`, `RING` and `MTU` are the settings.
 
 use std::io::{self, IoSlice, Write};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use outboard_rdma::{Device, Mtu};
 use outboard_transport::Outcome;
+use outboard_transport::rdma::direct::{self, Lender, Mover};
 use outboard_transport::rdma::{Settings, move_to, take_up};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Interest, Spin, SpinLimits, Stream, Transport};
@@ -20,6 +22,7 @@ fn main() -> io::Result<()> {
     let [client, server, interface @ ..] = &names[..] else {
         return Err(io::Error::other("rdma-bandwidth DEVICE DEVICE [INTERFACE]"));
     };
+    let (lender, mover) = lend(client, server)?;
     let (client, server) = connect(client, server)?;
     let interface = interface.first().map(String::as_str);
     for (name, from, to) in [("up", &client, &server), ("down", &server, &client)] {
@@ -32,7 +35,69 @@ fn main() -> io::Result<()> {
         }
         writeln!(io::stdout(), "{line}")?;
     }
+    for (name, reads) in [("written", false), ("read", true)] {
+        let rate = move_directly(&lender, &mover, reads)?;
+        writeln!(io::stdout(), "{name} {rate:.2} MB/s")?;
+    }
     Ok(())
+}
+
+/// Threads of lanes, each with a chunk.
+const THREADS: usize = 4;
+
+fn lend(client: &str, server: &str) -> io::Result<(Lender, Mover)> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let (of_client, of_server) = outboard_transport::pipe::pair()?;
+    let (client, server) =
+        (Device::open(client)?.endpoint(None)?, Device::open(server)?.endpoint(None)?);
+    let taking =
+        std::thread::spawn(move || direct::take(&*of_server, || Ok(server), settings(), deadline));
+    let lender = direct::lend(&*of_client, client, settings(), deadline)??;
+    let mover = taking.join().map_err(|_| io::Error::other("the server's thread failed"))???;
+    Ok((lender, mover.ok_or_else(|| io::Error::other("the client lends nothing"))?))
+}
+
+/// Has the server's adapter move chunks for a while; how many MB a second.
+fn move_directly(lender: &Lender, mover: &Mover, reads: bool) -> io::Result<f64> {
+    let (here, there) = (vec![7_u8; THREADS * AT_ONCE], vec![9_u8; THREADS * AT_ONCE]);
+    let [start, lent] = [&here, &there].map(|bytes| bytes.as_ptr().cast_mut());
+    // SAFETY: both vectors outlive what is done with them below.
+    let loan = unsafe { lender.lend(lent, there.len()) }?;
+    // SAFETY: as above.
+    unsafe { mover.add_memory(start, here.len()) }?;
+    let began = Instant::now();
+    let moved: u64 = mover.moved().iter().sum();
+    let done = std::thread::scope(|scope| {
+        let threads = (0..THREADS).map(|thread| {
+            let offset = thread * AT_ONCE;
+            let place = loan.remote(loan.addresses().start + offset as u64);
+            let start = start as usize;
+            scope.spawn(move || -> io::Result<()> {
+                let place = place.ok_or_else(|| io::Error::other("nothing is lent"))?;
+                let here = (start + offset) as *mut u8;
+                while began.elapsed() < TIME {
+                    // SAFETY: each thread has a part of its own, whose bytes nobody looks at.
+                    unsafe {
+                        if reads {
+                            mover.read(here, AT_ONCE, place)?;
+                        } else {
+                            mover.write(here, AT_ONCE, place)?;
+                        }
+                    }
+                }
+                Ok(())
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        let failed = |_| io::Error::other("a thread failed");
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(failed)?)
+    });
+    let bytes = mover.moved().iter().sum::<u64>() - moved;
+    let rate = bytes as f64 / 1e6 / began.elapsed().as_secs_f64();
+    mover.remove_memory(start);
+    lender.take_back(loan);
+    drop((here, there));
+    done.map(|()| rate)
 }
 
 fn settings() -> Settings {
@@ -56,8 +121,8 @@ fn connect(client: &str, server: &str) -> io::Result<(Arc<dyn Stream>, Arc<dyn S
     let taking =
         std::thread::spawn(move || take_up(&of_server, |_| Ok(endpoint), settings(), deadline));
     let endpoint = Device::open(client)?.endpoint(None)?;
-    let client = move_to(&of_client, 0, endpoint, settings(), deadline)?;
-    let server = taking.join().map_err(|_| io::Error::other("the server's thread failed"))??;
+    let client = move_to(&of_client, (0, false), endpoint, settings(), deadline)?;
+    let server = taking.join().map_err(|_| io::Error::other("the server's thread failed"))??.0;
     match (client, server) {
         (Outcome::Moved(client), Outcome::Moved(server)) => Ok((client, server)),
         (Outcome::Stays(Some(why)), _) => Err(why),

@@ -6,6 +6,10 @@
 //! frames the others as staging memory becomes free. So whatever arrives has a place to go, and no
 //! transfer holds up another. Towards the client, the destination is always there.
 //!
+//! Where an adapter of the worker's moves bytes itself, from and to memory that the client lends, a
+//! chunk is a frame without them: [`LaneKind::Readable`] towards the worker, [`LaneKind::Written`]
+//! towards the client. After a loss, chunks are sent again with their bytes.
+//!
 //! Between two workers, chunks and grants go both ways, and no chunk is sent before it is granted,
 //! the first ones included: the grant says that the receiving worker has staging memory.
 
@@ -21,7 +25,7 @@ pub struct LaneHeader {
     pub transfer: u64,
     /// The chunk's index, or the number of chunks granted or sent so far, or a status.
     pub index: u32,
-    /// Bytes that follow: a chunk's or an answer's, otherwise 0.
+    /// Bytes of the chunk or the answer, otherwise 0. They follow, unless an adapter moves them.
     pub len: u32,
 }
 
@@ -46,6 +50,90 @@ pub enum LaneKind {
     /// Worker to worker: what the number `transfer` stands for has happened, or never will if
     /// `index` is not 0.
     Reached,
+    /// Client to worker: the bytes of a transfer towards the client may be written into memory that
+    /// it lends. A [`Lent`] follows.
+    Lend,
+    /// Worker to client: the chunk's bytes have been written there.
+    Written,
+    /// Client to worker: the chunk's bytes are to be read from memory that the client lends. A
+    /// [`Place`] follows. The frame has been received when they have been read.
+    Readable,
+}
+
+/// A place in memory that the client lends to an adapter of the worker's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its address in the client.
+    pub address: u64,
+    /// The key that opens it.
+    pub key: u32,
+}
+
+/// Memory for all bytes of a transfer towards the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lent {
+    /// Where it begins.
+    pub place: Place,
+    /// Bytes of the transfer.
+    pub bytes: u64,
+    /// Bytes of each chunk but the last.
+    pub chunk: u32,
+}
+
+impl Place {
+    /// Bytes on the wire.
+    pub const SIZE: usize = 12;
+
+    /// As it travels.
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..8].copy_from_slice(&self.address.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.key.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one with room for so many bytes behind it.
+    ///
+    /// # Errors
+    /// [`DecodeError::Invalid`] if no memory could be there.
+    pub fn decode(encoded: &[u8; Self::SIZE], bytes: u64) -> Result<Place, DecodeError> {
+        let mut reader = Reader::new(encoded);
+        let place = Place { address: reader.u64()?, key: reader.u32()? };
+        let end = place.address.checked_add(bytes);
+        end.map(|_| place).ok_or(DecodeError::Invalid { what: "lent memory", value: place.address })
+    }
+}
+
+impl Lent {
+    /// Bytes on the wire.
+    pub const SIZE: usize = Place::SIZE + 12;
+
+    /// As it travels.
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..Place::SIZE].copy_from_slice(&self.place.encode());
+        bytes[Place::SIZE..][..8].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[Place::SIZE + 8..].copy_from_slice(&self.chunk.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`DecodeError::Invalid`] if no memory could be there.
+    pub fn decode(encoded: &[u8; Self::SIZE]) -> Result<Lent, DecodeError> {
+        let mut reader = Reader::new(encoded);
+        let place: [u8; Place::SIZE] = reader.array()?;
+        let (bytes, chunk) = (reader.u64()?, reader.u32()?);
+        Ok(Lent { place: Place::decode(&place, bytes)?, bytes, chunk })
+    }
+
+    /// Where the chunk of that index belongs, if it lies in the memory.
+    pub fn place_of(&self, index: u32, len: u32) -> Option<Place> {
+        let offset = u64::from(index) * u64::from(self.chunk);
+        let lies_within = offset.checked_add(len.into()).is_some_and(|end| end <= self.bytes);
+        lies_within.then_some(Place { address: self.place.address + offset, ..self.place })
+    }
 }
 
 impl LaneHeader {
@@ -93,6 +181,9 @@ impl LaneHeader {
             4 => LaneKind::Answer,
             5 => LaneKind::Acknowledge,
             6 => LaneKind::Reached,
+            7 => LaneKind::Lend,
+            8 => LaneKind::Written,
+            9 => LaneKind::Readable,
             value => {
                 return Err(DecodeError::Invalid {
                     what: "kind of lane frame",
@@ -102,8 +193,12 @@ impl LaneHeader {
         };
         let header =
             LaneHeader { kind, index: reader.u32()?, transfer: reader.u64()?, len: reader.u32()? };
-        let limit =
-            if matches!(kind, LaneKind::Chunk | LaneKind::Answer) { *CHUNK_BYTES.end() } else { 0 };
+        let limit = match kind {
+            LaneKind::Chunk | LaneKind::Answer | LaneKind::Written | LaneKind::Readable => {
+                *CHUNK_BYTES.end()
+            }
+            _ => 0,
+        };
         if header.len as usize > limit {
             return Err(DecodeError::TooLong { found: header.len as usize, limit });
         }
@@ -129,9 +224,25 @@ mod tests {
         );
     }
 
+    #[test]
+    fn lent_memory_has_a_place_for_each_chunk_and_none_beyond() {
+        let place = Place { address: 0x7f00_0000_1000, key: 0xdead_beef };
+        let lent = Lent { place, bytes: 1000, chunk: 300 };
+        assert_eq!(Lent::decode(&lent.encode()), Ok(lent));
+        assert_eq!(Place::decode(&place.encode(), 1000), Ok(place));
+        let at =
+            |index, len| lent.place_of(index, len).map(|place| place.address - 0x7f00_0000_1000);
+        assert_eq!((at(0, 300), at(3, 100), at(1, 300)), (Some(0), Some(900), Some(300)));
+        assert_eq!((at(3, 101), at(4, 1), at(u32::MAX, 300)), (None, None, None));
+        let beyond = Place { address: u64::MAX - 999, ..place };
+        assert!(Place::decode(&beyond.encode(), 999).is_ok());
+        assert!(Place::decode(&beyond.encode(), 1000).is_err());
+        assert!(Lent::decode(&Lent { place: beyond, ..lent }.encode()).is_err());
+    }
+
     proptest! {
         #[test]
-        fn headers_round_trip_or_are_refused(bytes: [u8; 24], kind in 0u8..8) {
+        fn headers_round_trip_or_are_refused(bytes: [u8; 24], kind in 0u8..11) {
             let mut bytes = bytes;
             bytes[..4].copy_from_slice(&u32::from(kind).to_le_bytes());
             if let Ok(header) = LaneHeader::decode(&bytes) {

@@ -13,6 +13,9 @@ use std::time::Duration;
 pub(crate) struct Args {
     /// Programs of tests, each behind the part of its tests that is run: `rdma::=FILE`.
     programs: Vec<String>,
+    /// Of whole sessions, only tests whose names have this in them.
+    #[arg(long)]
+    named: Option<String>,
     /// Compare rates, too.
     #[arg(long)]
     rates: bool,
@@ -45,7 +48,9 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
     for program in &args.programs {
         let (part, program) = program.split_once('=').context("a part and a program")?;
         if part == SESSIONS {
-            failed.extend(test(program, &["--test-threads", "1", "--nocapture"], true).err());
+            let named = args.named.as_deref().unwrap_or_default();
+            failed
+                .extend(test(program, &[named, "--test-threads", "1", "--nocapture"], true).err());
             continue;
         }
         let mut parts = vec![test(program, &[part, "--skip", TWO_DEVICES], false)];
@@ -176,27 +181,35 @@ const UCX: [(&str, [&str; 6]); 2] = [
     ("copied messages", ["-t", "am_bw", "-D", "bcopy", "-s", "8000"]),
 ];
 
-/// Compares what a stream carries with what `ib_write_bw` and UCX do, on one device and
-/// between two.
+/// Compares what a stream carries, and what an adapter moves itself, with what `ib_write_bw` and
+/// UCX do, on one device and between two.
 fn rates() -> Result<()> {
     let stream = target_dir().join("debug/examples/rdma-bandwidth");
     let ([one, other], [own, far]) = (DEVICES[0], ADDRESSES[0]);
     for (server, address, interface) in [(one, own, None), (other, far, Some(INTERFACES[0][0]))] {
         for _ in 0..ROUNDS {
-            print(&format!(
-                "{one} to {server}: ib_write_bw {} MB/s\n",
-                perftest(server, address)?
-            ))?;
+            let plain = perftest(server, address)?;
+            print(&format!("{one} to {server}: ib_write_bw {plain} MB/s\n"))?;
             for (what, test) in UCX {
                 let rate = ucx(server, address, &test)?;
                 print(&format!("{one} to {server}: UCX, {what} {rate} MB/s\n"))?;
             }
             let mut command = Command::new(&stream);
             command.args([one, server]).args(interface);
-            print(&said(&mut command)?)?;
+            let text = said(&mut command)?;
+            print(&text)?;
+            let written = direct(&text, "written ")? / plain.parse::<f64>()?;
+            let read = direct(&text, "read ")? / plain.parse::<f64>()?;
+            print(&format!("of ib_write_bw: {written:.2} written, {read:.2} read\n"))?;
         }
     }
     Ok(())
+}
+
+/// What the example says that an adapter moves itself, in MB/s.
+fn direct(text: &str, name: &str) -> Result<f64> {
+    let rate = text.lines().find_map(|line| line.strip_prefix(name)?.split(' ').next());
+    rate.context("the example says no rate")?.parse().context("it is no number")
 }
 
 /// What `ib_write_bw` carries from the first device, as it prints it.

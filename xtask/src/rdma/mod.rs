@@ -27,6 +27,12 @@ pub(crate) struct Args {
     /// Only run whole sessions.
     #[arg(long)]
     only_sessions: bool,
+    /// Only run the tests of verbs and streams.
+    #[arg(long)]
+    only_units: bool,
+    /// Only run tests of sessions whose names have this in them.
+    #[arg(long)]
+    named: Option<String>,
 }
 
 /// What this program runs as inside the machine.
@@ -55,15 +61,19 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
             }
         }
     }
-    if !args.only_rates {
+    if !args.only_rates && !args.only_units {
         for program in built(&["--package", "outboard-e2e", "--test", "rdma"])? {
             command.push(format!("{}={}", inside::SESSIONS, program.display()));
         }
     }
-    if !args.only_sessions {
+    command.extend(args.named.iter().flat_map(|name| ["--named".to_owned(), name.clone()]));
+    if !args.only_sessions && !args.only_units {
         command.push("--rates".to_owned());
     }
-    run(cargo().args(["build", "--package", "outboard-transport", "--example", "rdma-bandwidth"]))?;
+    if command.iter().any(|word| word == "--rates") {
+        let example = ["--package", "outboard-transport", "--example", "rdma-bandwidth"];
+        run(cargo().arg("build").args(example))?;
+    }
     let machine = Machine { memory: 4096, limit: 900, cable: true, ..Machine::default() };
     match machine.run(&command)? {
         0 => Ok(()),

@@ -90,6 +90,7 @@ impl Session {
     /// for it any more.
     pub(crate) fn memory_goes(&self, memory: *const u8, bytes: usize) {
         self.finish_copies(memory, bytes);
+        self.link().lend_no_more(memory.cast_mut());
         self.graphs().gone(&range(memory, bytes as u64));
     }
 

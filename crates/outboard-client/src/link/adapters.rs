@@ -5,16 +5,17 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use outboard_transport::rdma::{self, move_to};
+use outboard_transport::rdma::{self, direct, move_to};
 use outboard_transport::{Endpoint, Outcome, Stream, stay, write_all};
 use outboard_wire::handshake::rdma::Adapters as Offer;
 use outboard_wire::handshake::{Hello, Purpose};
 
+use super::bulk::lending::Lending;
 use super::config::{Choice, Config, Rdma};
 use super::connect::{Secured, broken};
 use super::error::ConnectError;
 use super::locks::lock;
-use super::movable::Settled;
+use super::movable::{COMMANDS, Settled};
 use super::security::Tls;
 
 /// A connection that breaks so soon after it has moved would do so again.
@@ -37,6 +38,7 @@ pub struct Adapters {
     rdma: Rdma,
     /// Whether the user wants the bytes encrypted, whatever the server says.
     must_encrypt: bool,
+    lending: Arc<Lending>,
     state: Mutex<State>,
 }
 
@@ -47,6 +49,8 @@ struct State {
     rests_until: Option<Instant>,
     /// Connections take the ways in turn.
     next: usize,
+    /// Whether memory was lent over a connection, or was to be.
+    has_lent: bool,
 }
 
 impl Adapters {
@@ -56,7 +60,13 @@ impl Adapters {
         let must_encrypt = config.security.tls == Tls::On;
         let Rdma { allowed, settings } = config.rdma.clone();
         let rdma = Rdma { allowed, settings: settings.within_locked_memory() };
-        Some(Adapters { offer, rdma, must_encrypt, state: Mutex::default() })
+        let (lending, state) = (Arc::default(), Mutex::default());
+        Some(Adapters { offer, rdma, must_encrypt, lending, state })
+    }
+
+    /// Memory that the session lends to an adapter of the server's.
+    pub(super) fn lending(&self) -> Arc<Lending> {
+        Arc::clone(&self.lending)
     }
 
     /// Whether there is a way to one of the server's adapters.
@@ -73,19 +83,32 @@ impl Adapters {
         address: &str,
         deadline: Instant,
     ) -> Result<Settled, ConnectError> {
-        let way = self.way(connection).and_then(|(place, port)| Ok((place, port.open()?)));
-        let (place, endpoint) = match way {
+        let way = self.way(connection).and_then(|(way, is_only)| {
+            let lends = is_only && !self.encrypts(secured) && self.is_to_lend(connection);
+            let lends = lends.then(|| way.1.open()).transpose()?;
+            Ok((way.0, way.1.open()?, lends))
+        });
+        let (place, endpoint, lends) = match way {
             Ok(way) => way,
             Err(why) => {
                 stay(&*met).map_err(|error| broken(address, error))?;
                 return Ok((met, Some(why.to_string())));
             }
         };
-        let moved = move_to(&met, place, endpoint, self.rdma.settings, deadline);
+        let settings = self.rdma.settings;
+        let moved = move_to(&met, (place, lends.is_some()), endpoint, settings, deadline);
         match moved.map_err(|error| broken(address, error))? {
             Outcome::Moved(stream) => {
                 lock(&self.state).moved.extend(connection.map(|which| (which, Instant::now())));
-                Ok((self.encrypt(stream, secured, address, deadline)?, None))
+                let stream = self.encrypt(stream, secured, address, deadline)?;
+                if let Some(endpoint) = lends {
+                    let lent = direct::lend(&*stream, endpoint, settings, deadline);
+                    // Without it, copies go as others do.
+                    if let Ok(lender) = lent.map_err(|error| broken(address, error))? {
+                        self.lending.begin(lender);
+                    }
+                }
+                Ok((stream, None))
             }
             Outcome::Stays(why) => {
                 lock(&self.state).rests_until = Some(Instant::now() + REST);
@@ -94,8 +117,19 @@ impl Adapters {
         }
     }
 
-    /// The way for the connection.
-    fn way(&self, connection: Option<u32>) -> io::Result<(u8, rdma::Port)> {
+    /// Whether memory is lent over this connection: the first lane that can go on after a loss.
+    fn is_to_lend(&self, connection: Option<u32>) -> bool {
+        let is_lane = connection.is_some() && connection != COMMANDS;
+        self.offer.borrow && is_lane && !std::mem::replace(&mut lock(&self.state).has_lent, true)
+    }
+
+    /// Whether bytes on adapters are encrypted.
+    fn encrypts(&self, secured: Option<&Secured>) -> bool {
+        secured.is_some() && (self.must_encrypt || !self.offer.clear)
+    }
+
+    /// The way for the connection, and whether there is no other.
+    fn way(&self, connection: Option<u32>) -> io::Result<((u8, rdma::Port), bool)> {
         let mut state = lock(&self.state);
         let now = Instant::now();
         let before = connection.and_then(|which| state.moved.remove(&which));
@@ -108,7 +142,8 @@ impl Adapters {
         let ways = self.rdma.allowed.ways(&self.offer.addresses)?;
         let (place, port) = ways[state.next % ways.len()].clone();
         state.next += 1;
-        Ok((u8::try_from(place).map_err(io::Error::other)?, port))
+        let way = (u8::try_from(place).map_err(io::Error::other)?, port);
+        Ok((way, ways.len() == 1))
     }
 
     /// Has the bytes encrypted, if those of the connection before were: unless the server says that
@@ -121,7 +156,7 @@ impl Adapters {
         deadline: Instant,
     ) -> Result<Arc<dyn Stream>, ConnectError> {
         let Some(secured) = secured else { return Ok(stream) };
-        let encrypts = self.must_encrypt || !self.offer.clear;
+        let encrypts = self.encrypts(Some(secured));
         write_all(&*stream, &[u8::from(encrypts)]).map_err(|error| broken(address, error))?;
         if encrypts {
             return Ok(secured.take_over(stream, address, deadline)?);

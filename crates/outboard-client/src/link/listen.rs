@@ -193,7 +193,7 @@ mod tests {
             client,
             Config::default(),
             notices,
-            Bulk::new(Some(dial), 1, None, false),
+            Bulk::new(Some(dial), 1, None, false, Arc::default()),
             None,
             None,
         )

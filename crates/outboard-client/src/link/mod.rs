@@ -140,7 +140,9 @@ impl Link {
         let dial = again.dial(address, hello, &welcome, &config);
         let resume = again.resume(address, hello, &welcome, memory.is_some())?;
         let grace = resume.as_ref().map(|resume| resume.grace);
-        let bulk = Bulk::new(Some(dial), welcome.lanes as usize, grace, queued.is_some());
+        let lending = again.movable.as_ref().map(|movable| movable.lending()).unwrap_or_default();
+        let lanes = welcome.lanes as usize;
+        let bulk = Bulk::new(Some(dial), lanes, grace, queued.is_some(), lending);
         let files: Option<Files> = again::part(&welcome, FILES, address)?;
         let takes_files = files.is_some() && memory.is_some();
         let mut link = Link::assemble(stream, config, notices, bulk, memory, resume)
@@ -158,7 +160,14 @@ impl Link {
         config: Config,
         notices: NoticeHandler,
     ) -> io::Result<Link> {
-        Link::assemble(stream, config, notices, Bulk::new(None, 0, None, false), None, None)
+        Link::assemble(
+            stream,
+            config,
+            notices,
+            Bulk::new(None, 0, None, false, Arc::default()),
+            None,
+            None,
+        )
     }
 
     fn assemble(
@@ -352,6 +361,21 @@ impl Link {
             profile::moved(0, len);
         }
         Ok(ticket)
+    }
+
+    /// The program has page-locked memory, which an adapter of the server's may read and write for
+    /// copies.
+    ///
+    /// # Safety
+    /// The memory stays mapped until [`lend_no_more`](Self::lend_no_more) has returned.
+    pub unsafe fn may_lend(&self, memory: *mut u8, bytes: usize) {
+        // SAFETY: the caller promises the same.
+        unsafe { self.shared.bulk.lending.add(memory, bytes) };
+    }
+
+    /// No adapter of the server's reads or writes that memory from here on. No copy uses it.
+    pub fn lend_no_more(&self, memory: *mut u8) {
+        self.shared.bulk.lending.remove(memory);
     }
 
     /// Begins to open the lanes, in threads of their own: large copies are likely.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use outboard_transport::{Stream, stay};
 
 use super::adapters::Adapters;
+use super::bulk::lending::Lending;
 use super::config::Choice;
 use super::connect::{Secured, broken};
 use super::error::ConnectError;
@@ -36,6 +37,14 @@ impl Movable {
         match self {
             Movable::Adapters(_) => ("rdma", Choice::Rdma),
             Movable::Region(_) => ("ivshmem", Choice::Ivshmem),
+        }
+    }
+
+    /// Memory that the session lends to an adapter of the server's.
+    pub(super) fn lending(&self) -> Arc<Lending> {
+        match self {
+            Movable::Adapters(adapters) => adapters.lending(),
+            Movable::Region(_) => Arc::default(),
         }
     }
 

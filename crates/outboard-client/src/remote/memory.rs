@@ -89,7 +89,10 @@ impl Remote {
     }
 
     pub(super) fn host_alloc(&self, ctx: ContextId, bytes: usize, _flags: u32) -> Result<*mut u8> {
-        self.alloc_host(ctx, bytes)
+        let memory = self.alloc_host(ctx, bytes)?;
+        // SAFETY: it stays until it is freed, before which `memory_goes` takes it back.
+        unsafe { self.session()?.link().may_lend(memory, bytes) };
+        Ok(memory)
     }
 
     pub(super) unsafe fn host_free(
@@ -114,6 +117,11 @@ impl Remote {
         self.host.register(memory, bytes);
         // Where it cannot be shared, nothing is done to it until a kernel is given its address.
         self.share_registered(ctx, HostPtr::of(memory), bytes as u64);
+        if let Ok(session) = self.session() {
+            // SAFETY: the program keeps it until it unregisters it, before which `memory_goes`
+            // takes it back.
+            unsafe { session.link().may_lend(memory, bytes) };
+        }
         Ok(())
     }
 

@@ -1,11 +1,14 @@
 //! What the two sides tell each other to connect.
 
 use std::io;
+use std::time::Instant;
 
 use outboard_rdma::{Address, Gid, Mtu, Remote};
 use outboard_wire::codec::{DecodeError, Reader, Writer};
 
 use super::settings::Settings;
+use crate::blocking::read_exact_until;
+use crate::stream::Stream;
 
 /// What a server tells: of its memory, nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,12 @@ impl End {
         let mut writer = Writer::with_capacity(Self::SIZE);
         self.put(&mut writer);
         fixed(&writer)
+    }
+
+    pub(super) fn read(from: &dyn Stream, deadline: Instant) -> io::Result<End> {
+        let mut said = [0; Self::SIZE];
+        read_exact_until(from, &mut said, deadline)?;
+        End::decode(&said)
     }
 
     fn put(&self, writer: &mut Writer) {

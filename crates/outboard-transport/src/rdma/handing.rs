@@ -29,16 +29,20 @@ use crate::waker::Waker;
 /// How long a message may take to the peer and back.
 const TRIAL: Duration = Duration::from_secs(2);
 
+/// With the place of the server's adapter: the client lends memory once the connection has moved
+/// ([`super::direct`]).
+const LENDS: u8 = 0x80;
+
 /// Moves to a connection between adapters, if it can be: the client's side. `met` is a stream to
 /// the server, which carries nothing else if it is left. `place` is that of the server's adapter
-/// among those it has named.
+/// among those it has named; the client `lends` memory afterwards if the server knows of that.
 ///
 /// # Errors
 /// If `met` fails, which is useless then: [`io::ErrorKind::TimedOut`] after the deadline,
 /// [`io::ErrorKind::InvalidData`] if the server says what makes no sense.
 pub fn move_to(
     met: &Arc<dyn Stream>,
-    place: u8,
+    (place, lends): (u8, bool),
     endpoint: Endpoint,
     settings: Settings,
     deadline: Instant,
@@ -51,14 +55,13 @@ pub fn move_to(
             return Ok(Outcome::Stays(Some(why)));
         }
     };
-    let choice = place.checked_add(1).ok_or(io::ErrorKind::InvalidInput)?;
+    let choice = place.checked_add(1).filter(|choice| choice & LENDS == 0);
+    let choice = choice.ok_or(io::ErrorKind::InvalidInput)? | if lends { LENDS } else { 0 };
     write_all(&**met, &[&[choice][..], &own.encode()].concat())?;
     if let Err(why) = read_answer(&**met, deadline)? {
         return Ok(Outcome::Stays(Some(why)));
     }
-    let mut said = [0; End::SIZE];
-    read_exact_until(&**met, &mut said, deadline)?;
-    let peer = End::decode(&said)?;
+    let peer = End::read(&**met, deadline)?;
     let settings = settings.and(peer.settings);
     let tried = prepared.connect(peer.address, met, Side::Client, settings).and_then(|stream| {
         let sent = message(settings)?;
@@ -82,7 +85,8 @@ pub fn move_to(
 }
 
 /// Does what the client wishes, if it can be: the server's side. `open` gives the adapter that has
-/// the place which the client has chosen.
+/// the place which the client has chosen. Also returns that place if the client has moved and lends
+/// memory next.
 ///
 /// # Errors
 /// If `met` fails, as for [`move_to`].
@@ -91,18 +95,20 @@ pub fn take_up(
     open: impl FnOnce(usize) -> io::Result<Endpoint>,
     settings: Settings,
     deadline: Instant,
-) -> io::Result<Outcome> {
+) -> io::Result<(Outcome, Option<usize>)> {
     let choice = read_byte(&**met, deadline)?;
     if choice == STAYS {
-        return Ok(Outcome::Stays(None));
+        return Ok((Outcome::Stays(None), None));
     }
+    let (place, lends) = (usize::from(choice & !LENDS), choice & LENDS != 0);
+    let place = place.checked_sub(1).ok_or_else(|| wrong("the client names no adapter"))?;
     let mut said = [0; ClientEnd::SIZE];
     read_exact_until(&**met, &mut said, deadline)?;
     let peer = ClientEnd::decode(&said)?;
     let prepared = settings.check().and_then(|settings| {
         // Slots are as large as the messages that both sides are ready for.
         let settings = settings.and(peer.end.settings);
-        let (prepared, own) = Prepared::server(open(usize::from(choice) - 1)?, settings)?;
+        let (prepared, own) = Prepared::server(open(place)?, settings)?;
         let side = Side::Server { ring: peer.ring };
         Ok((prepared.connect(peer.end.address, met, side, settings)?, own, settings))
     });
@@ -110,7 +116,7 @@ pub fn take_up(
         Ok(prepared) => prepared,
         Err(why) => {
             write_all(&**met, &refusal(&why))?;
-            return Ok(Outcome::Stays(Some(why)));
+            return Ok((Outcome::Stays(Some(why)), None));
         }
     };
     write_all(&**met, &[&[READY][..], &own.encode()].concat())?;
@@ -120,10 +126,10 @@ pub fn take_up(
         .map_err(unheard)
         .and_then(|()| write_all(&stream, &heard));
     match read_byte(&**met, deadline)? {
-        STAYS => Ok(Outcome::Stays(tried.err())),
+        STAYS => Ok((Outcome::Stays(tried.err()), None)),
         MOVED => {
             stream.leave_met();
-            Ok(Outcome::Moved(Arc::new(stream)))
+            Ok((Outcome::Moved(Arc::new(stream)), lends.then_some(place)))
         }
         _ => Err(wrong("the client does not say whether it has moved")),
     }
@@ -201,7 +207,8 @@ impl Prepared {
             Region::create(&domain, bytes, access)?,
         ];
         let sizes = Sizes { sends: works, receives: works };
-        let pair = QueuePair::create(endpoint, &domain, regions, access, [&sent, &received], sizes)?;
+        let pair =
+            QueuePair::create(endpoint, &domain, regions, access, [&sent, &received], sizes)?;
         let address = pair.address(u32::from_le_bytes(random()?));
         let events = Events { channel, readable: Waker::new()?, writable: Waker::new()? };
         Ok(Prepared { pair, events, address })

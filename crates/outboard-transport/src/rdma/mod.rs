@@ -16,6 +16,7 @@
 
 mod adapters;
 mod description;
+pub mod direct;
 mod handing;
 mod immediate;
 mod incoming;

@@ -27,14 +27,14 @@ struct Rdma;
 const PATIENCE: Duration = Duration::from_secs(60);
 const ANYWHERE: &str = "127.0.0.1:0";
 
-fn endpoint() -> io::Result<Endpoint> {
+pub(super) fn endpoint() -> io::Result<Endpoint> {
     let names = outboard_rdma::names()?;
     let name = names.first().ok_or(outboard_rdma::Error::NoDevice)?;
     Ok(Device::open(name)?.endpoint(None)?)
 }
 
 /// Why the tests of this file cannot run, if they cannot.
-fn missing() -> Option<String> {
+pub(super) fn missing() -> Option<String> {
     endpoint().err().map(|error| error.to_string())
 }
 
@@ -53,7 +53,7 @@ fn move_over(
     settings: Settings,
     deadline: Instant,
 ) -> io::Result<Arc<dyn Stream>> {
-    moved(move_to(met, 0, endpoint, settings, deadline)?)
+    moved(move_to(met, (0, false), endpoint, settings, deadline)?)
 }
 
 /// The server's side, by that adapter whatever the client chooses.
@@ -63,7 +63,7 @@ fn follow(
     settings: Settings,
     deadline: Instant,
 ) -> io::Result<Arc<dyn Stream>> {
-    moved(take_up(met, |_| Ok(endpoint), settings, deadline)?)
+    moved(take_up(met, |_| Ok(endpoint), settings, deadline)?.0)
 }
 
 fn moved(outcome: Outcome) -> io::Result<Arc<dyn Stream>> {
@@ -222,15 +222,17 @@ fn sides_that_do_not_move_go_on_as_before() {
             let server = Arc::clone(&server);
             move || take_up(&server, open, Settings::default(), deadline())
         });
-        let outcome = move_to(&client, 7, endpoint().unwrap(), settings, deadline()).unwrap();
+        let outcome =
+            move_to(&client, (7, true), endpoint().unwrap(), settings, deadline()).unwrap();
         assert!(matches!(outcome, Outcome::Stays(Some(_))), "{name}: {outcome:?}");
-        assert!(matches!(taking.join().unwrap().unwrap(), Outcome::Stays(_)), "{name}");
+        let taken = taking.join().unwrap().unwrap();
+        assert!(matches!(taken, (Outcome::Stays(_), None)), "{name}");
         exchange(&*client, &*server, 10_000);
     }
     let [client, server] = met();
     stay(&*client).unwrap();
     let outcome = take_up(&server, |_| endpoint(), Settings::default(), deadline()).unwrap();
-    assert!(matches!(outcome, Outcome::Stays(None)));
+    assert!(matches!(outcome, (Outcome::Stays(None), None)));
     exchange(&*client, &*server, 10_000);
 }
 

@@ -24,6 +24,9 @@ pub struct Adapters {
     pub clear: bool,
     /// If there are none: why.
     pub missing: String,
+    /// Whether they move bytes from and to memory that the client lends, once a connection has
+    /// moved in the clear.
+    pub borrow: bool,
 }
 
 /// Where a port of an adapter is reached.
@@ -68,6 +71,7 @@ impl Encode for Adapters {
         writer.put(&self.addresses);
         writer.put(&self.clear);
         writer.put(&self.missing);
+        writer.put(&self.borrow);
     }
 }
 
@@ -81,7 +85,10 @@ impl<'a> Decode<'a> for Adapters {
             });
         }
         let addresses = (0..count).map(|_| reader.get()).collect::<Result<_, _>>()?;
-        Ok(Adapters { addresses, clear: reader.get()?, missing: reader.get()? })
+        let (clear, missing) = (reader.get()?, reader.get()?);
+        // Servers of earlier releases do not say.
+        let borrow = reader.remaining() > 0 && reader.get()?;
+        Ok(Adapters { addresses, clear, missing, borrow })
     }
 }
 
@@ -90,19 +97,34 @@ mod tests {
     use super::super::Extensions;
     use super::*;
 
+    struct Earlier;
+
+    impl Encode for Earlier {
+        fn encode(&self, writer: &mut Writer) {
+            writer.u32(0);
+            writer.put(&false);
+            writer.put(&String::new());
+        }
+    }
+
     #[test]
     fn adapters_travel_and_are_bounded() {
         let address = AdapterAddress { gid: [7; 16], ethernet: true };
         let mut more = Extensions::default();
         for count in [0, 1, Adapters::MOST] {
             let missing = if count == 0 { "none".to_owned() } else { String::new() };
-            let adapters = Adapters { addresses: vec![address; count], clear: true, missing };
+            let borrow = count == 1;
+            let adapters =
+                Adapters { addresses: vec![address; count], clear: true, missing, borrow };
             more.set(RDMA, &adapters);
             assert_eq!(more.get(RDMA), Ok(Some(adapters)));
         }
         let addresses = vec![address; Adapters::MOST + 1];
         more.set(RDMA, &Adapters { addresses, ..Adapters::default() });
         assert!(more.get::<Adapters>(RDMA).is_err());
+        // As a server of an earlier release says it.
+        more.set(RDMA, &Earlier);
+        assert_eq!(more.get(RDMA), Ok(Some(Adapters::default())));
         more.set(RDMA, &u32::MAX);
         assert!(more.get::<Adapters>(RDMA).is_err());
         more.set(RDMA, &Able);

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outboard_control::messages;
-use outboard_transport::rdma::{Allowed, Port, Settings, move_to, nearest_ways, take_up};
+use outboard_transport::rdma::{Allowed, Port, Settings, direct, move_to, nearest_ways, take_up};
 use outboard_transport::{Outcome, Stream, read_exact_until, stay};
 use outboard_wire::handshake::rdma::Adapters as Offer;
 
+use super::bulk::Direct;
 use super::secure::Secure;
 
 /// How long the other side may take to say what it does, and to do it.
@@ -56,22 +57,32 @@ impl Adapters {
             addresses: self.ports.iter().map(Port::address).collect(),
             clear: self.clear,
             missing: String::new(),
+            borrow: false,
         }
     }
 
-    /// What a client is told: those that were found, or why there are none.
-    pub(super) fn offer_or_reason(found: &Result<Adapters, String>) -> Offer {
+    /// What a client is told: those that were found, or why there are none. Those of a session that
+    /// can be resumed move bytes from and to memory of the client's, if that may be in the clear.
+    pub(super) fn offer_or_reason(
+        found: &Result<Adapters, String>,
+        (resumable, encrypted): (bool, bool),
+    ) -> Offer {
         match found {
-            Ok(adapters) => adapters.offer(),
+            Ok(adapters) => {
+                let borrow = resumable && (!encrypted || adapters.clear);
+                Offer { borrow, ..adapters.offer() }
+            }
             Err(missing) => Offer { missing: missing.clone(), ..Offer::default() },
         }
     }
 
     /// Waits for what the other side does with a connection that it has opened, and does the same.
+    /// If a client lends memory over it, that is for `borrowing`; another worker lends none.
     pub(super) fn settle(
         &self,
         met: Arc<dyn Stream>,
         secure: Option<&Secure>,
+        borrowing: Option<&Direct>,
     ) -> io::Result<Arc<dyn Stream>> {
         let deadline = Instant::now() + PATIENCE;
         let open = |place: usize| {
@@ -81,8 +92,26 @@ impl Adapters {
             Ok(port.open()?)
         };
         match take_up(&met, open, self.settings, deadline)? {
-            Outcome::Moved(stream) => self.encrypt(stream, secure, deadline),
-            Outcome::Stays(why) => {
+            (Outcome::Moved(stream), None) => {
+                Ok(self.encrypt(stream, secure, deadline)?.unwrap_or_else(|clear| clear))
+            }
+            (Outcome::Moved(stream), Some(place)) => {
+                let wrong = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+                let Some(borrowing) = borrowing else {
+                    return Err(wrong("another server's worker lends memory"));
+                };
+                let Err(stream) = self.encrypt(stream, secure, deadline)? else {
+                    return Err(wrong("the client lends memory, and wants its bytes encrypted"));
+                };
+                match direct::take(&*stream, || open(place), self.settings, deadline)? {
+                    Ok(mover) => mover.map_or(Ok(()), |mover| borrowing.begin(mover))?,
+                    Err(error) => {
+                        tracing::info!(%error, "no adapter moves copies by itself");
+                    }
+                }
+                Ok(stream)
+            }
+            (Outcome::Stays(why), _) => {
                 if let Some(error) = why {
                     tracing::info!(%error, "a connection does not move to RDMA");
                 }
@@ -105,7 +134,7 @@ impl Adapters {
         });
         match way {
             Ok((place, endpoint)) => {
-                move_to(met, place, endpoint, self.settings, Instant::now() + PATIENCE)
+                move_to(met, (place, false), endpoint, self.settings, Instant::now() + PATIENCE)
             }
             Err(why) => stay(&**met).map(|()| Outcome::Stays(Some(why))),
         }
@@ -116,19 +145,20 @@ impl Adapters {
         self.clear
     }
 
-    /// Whether bytes are encrypted is for the other side to say where they need not be.
+    /// Whether bytes are encrypted is for the other side to say where they need not be. The stream
+    /// that encrypts; or, inside, the one that does not.
     fn encrypt(
         &self,
         stream: Arc<dyn Stream>,
         secure: Option<&Secure>,
         deadline: Instant,
-    ) -> io::Result<Arc<dyn Stream>> {
-        let Some(secure) = secure else { return Ok(stream) };
+    ) -> io::Result<Result<Arc<dyn Stream>, Arc<dyn Stream>>> {
+        let Some(secure) = secure else { return Ok(Err(stream)) };
         let mut encrypts = [0];
         read_exact_until(&*stream, &mut encrypts, deadline)?;
         match encrypts {
-            [1] => secure.accept(stream),
-            [0] if self.clear => Ok(stream),
+            [1] => secure.accept(stream).map(Ok),
+            [0] if self.clear => Ok(Err(stream)),
             _ => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "the other side wants its bytes in the clear, and this server does not",

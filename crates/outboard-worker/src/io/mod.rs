@@ -63,7 +63,9 @@ use outboard_control::messages::{self, ToSupervisor, ToWorker};
 use outboard_control::meter;
 use outboard_control::number::Number;
 
+use bulk::Direct;
 pub(crate) use bulk::Half;
+pub(crate) use bulk::KnownMemory;
 #[cfg(feature = "fuzzing")]
 pub use bulk::hostile_peer;
 pub use bulk::{Bulk, Sink};
@@ -169,7 +171,8 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let may_ask = start.client_has_adapters && region.is_none();
     let adapters = wanted.as_ref().filter(|_| may_ask).map(Wanted::find);
     if let Some(found) = &adapters {
-        more.set(RDMA, &Adapters::offer_or_reason(found));
+        let kind = (grace.is_some(), secure.is_some());
+        more.set(RDMA, &Adapters::offer_or_reason(found, kind));
     }
     if let Some(grace) = grace {
         more.set(RESUME, &Terms { grace: grace.silent });
@@ -220,9 +223,10 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     }
     let adapters = adapters.and_then(Result::ok);
     let moving = adapters.clone().map(Moving::Adapters).or_else(|| region.map(Moving::Region));
+    let borrowing = Arc::new(Direct::default());
     let stream = match &moving {
         None => stream,
-        Some(moving) => match moving.settle(stream, secure.as_ref()) {
+        Some(moving) => match moving.settle(stream, secure.as_ref(), &borrowing) {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::info!(session = %Number(session), %error, "the client has not moved, nor stayed");
@@ -233,7 +237,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let pace = start.identity.limits.bandwidth.map(Pace::new);
     let links = LinkAdapters::new(wanted, adapters);
     let peers = Peers::new(pace.clone(), start.lanes, links);
-    let bulk = Bulk::new(pace);
+    let bulk = Bulk::new(pace, Arc::clone(&borrowing));
     let again =
         Welcome { snapshot: Vec::new(), local: None, more: Extensions::default(), ..welcome };
     let control = Arc::new(control);
@@ -244,7 +248,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let ending = Arc::new(Ending::default());
     let further = watch::Further {
         welcome: again,
-        opening: Opening::new(secure, moving),
+        opening: Opening::new(secure, moving, borrowing),
         bulk: bulk.clone(),
         registry,
         switch: Arc::clone(&switch),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use outboard_transport::Stream;
 
+use super::bulk::Direct;
 use super::moving::Moving;
 use super::places::Places;
 use super::secure::Secure;
@@ -17,6 +18,7 @@ use super::stream_switch;
 pub(super) struct Opening {
     secure: Option<Secure>,
     moving: Option<Moving>,
+    borrowing: Arc<Direct>,
     under_way: Places,
 }
 
@@ -31,8 +33,13 @@ pub(super) enum Whose {
 }
 
 impl Opening {
-    pub(super) fn new(secure: Option<Secure>, moving: Option<Moving>) -> Opening {
-        Opening { secure, moving, under_way: Places::default() }
+    /// Memory that the client lends to adapters is for `borrowing`.
+    pub(super) fn new(
+        secure: Option<Secure>,
+        moving: Option<Moving>,
+        borrowing: Arc<Direct>,
+    ) -> Opening {
+        Opening { secure, moving, borrowing, under_way: Places::default() }
     }
 
     /// Opens a connection and hands it to `then`, with what encrypts it: in a thread of its own if
@@ -61,8 +68,9 @@ impl Opening {
         let place = self.under_way.take();
         let place =
             place.ok_or_else(|| io::Error::other("too many connections are being opened"))?;
+        let borrowing = Arc::clone(&self.borrowing);
         let open = move || {
-            let opened = settle(stream, secure.as_ref(), moving.as_ref());
+            let opened = settle(stream, secure.as_ref(), moving.as_ref(), &borrowing);
             if let Err(error) = opened.and_then(|stream| then(stream, secure.as_ref())) {
                 tracing::warn!(%error, "a connection cannot be used");
             }
@@ -76,6 +84,7 @@ fn settle(
     stream: Arc<dyn Stream>,
     secure: Option<&Secure>,
     moving: Option<&Moving>,
+    borrowing: &Direct,
 ) -> io::Result<Arc<dyn Stream>> {
     let stream = match secure {
         None => stream,
@@ -83,6 +92,6 @@ fn settle(
     };
     match moving {
         None => Ok(stream),
-        Some(moving) => moving.settle(stream, secure),
+        Some(moving) => moving.settle(stream, secure, borrowing),
     }
 }

@@ -98,7 +98,7 @@ impl Peers {
         let Some(link) = self.welcome(replier, number, &*stream, &welcome)? else { return Ok(()) };
         let stream = match adapters {
             None => stream,
-            Some(adapters) => adapters.settle(stream, secure)?,
+            Some(adapters) => adapters.settle(stream, secure, None)?,
         };
         link.add_lane(stream)
     }

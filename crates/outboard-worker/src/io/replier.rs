@@ -120,7 +120,8 @@ impl Replier {
         let nobody =
             rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
         let connection = Arc::new(Connection::new(stream, None));
-        let (bulk, peers) = (Bulk::new(None), Peers::new(None, 1, LinkAdapters::default()));
+        let (bulk, peers) =
+            (Bulk::new(None, Arc::default()), Peers::new(None, 1, LinkAdapters::default()));
         Ok(Replier::new(connection, bulk, peers, Registry::new(Arc::new(nobody), false)))
     }
 

@@ -67,6 +67,7 @@ impl DeferredCopy {
         share: Option<Share>,
     ) -> Result<Transfer, CUresult> {
         let piece = self.pool.take(self.queue.table, self.groups.staging())?;
+        let piece = piece.for_lanes(&self.bulk);
         Ok(Transfer {
             number: self.number,
             queue: Queue { view: piece.view(), stream, ..self.queue },

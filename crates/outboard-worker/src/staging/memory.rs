@@ -22,6 +22,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use super::account::{Account, BlockPermit};
 use super::line::Line;
 use super::transfer::CopySite;
+use crate::io::{Bulk, KnownMemory};
 use crate::objects::Handle;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
@@ -38,6 +39,8 @@ struct Block {
     /// By which the device knows `memory`.
     device: DevicePtr,
     free: Mutex<Ranges>,
+    /// Whether an adapter knows it, once there has been one.
+    known: Mutex<Option<Option<KnownMemory>>>,
     _permit: BlockPermit,
 }
 
@@ -65,12 +68,22 @@ impl Block {
             memory: memory.cast(),
             device: DevicePtr::NULL,
             free: Mutex::new(Ranges::new(BLOCK)),
+            known: Mutex::default(),
             _permit: permit,
         };
         populate(memory.cast(), BLOCK);
         call!(table, cuMemHostRegister_v2(memory, BLOCK, REGISTER))?;
         call!(table, cuMemHostGetDevicePointer_v2(&raw mut block.device.0, memory, 0))?;
         Ok(Arc::new(block))
+    }
+
+    /// Has the adapter know it that moves bytes itself, if there is one.
+    fn make_known(&self, bulk: &Bulk) {
+        let mut known = self.known.lock();
+        if known.is_none() && bulk.has_mover() {
+            // SAFETY: `drop` has the adapter forget it before it is unmapped.
+            *known = Some(unsafe { bulk.make_known(self.memory, BLOCK) });
+        }
     }
 
     fn free(&self) -> MutexGuard<'_, Ranges> {
@@ -95,6 +108,7 @@ pub(super) fn populate(memory: *mut u8, bytes: usize) {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        *self.known.get_mut() = None;
         // SAFETY: the mapping is ours, and whoever used it has let go of the block. The driver
         // forgets its registration with the context.
         let _ = unsafe { munmap(self.memory.cast(), BLOCK) };
@@ -110,6 +124,12 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    /// It is for bytes that come and go by these lanes: an adapter may move them itself.
+    pub(super) fn for_lanes(self, bulk: &Bulk) -> Piece {
+        self.block.make_known(bulk);
+        self
+    }
+
     /// Its address.
     pub(super) fn view(&self) -> View {
         let device = self.block.device.offset(self.offset as u64);

@@ -116,7 +116,7 @@ impl CopySite<'_> {
         if !groups.fit() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let piece = self.pool.take(self.table, groups.staging())?;
+        let piece = self.pool.take(self.table, groups.staging())?.for_lanes(self.bulk);
         Ok(Transfer {
             number,
             queue: self.queue(groups, piece.view()),

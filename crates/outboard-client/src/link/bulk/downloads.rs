@@ -32,6 +32,8 @@ struct Download {
     outcome: Arc<Outcome>,
     /// When its first byte came.
     since: Option<Instant>,
+    /// Whether an adapter of the server's may write its bytes.
+    is_lent: bool,
 }
 
 /// Where a chunk that begins to come goes.
@@ -79,6 +81,7 @@ impl Downloads {
             cancelled_after: None,
             outcome: Arc::clone(outcome),
             since: None,
+            is_lent: false,
         };
         self.under_way.insert(number, download);
     }
@@ -118,6 +121,27 @@ impl Downloads {
             download.reading += 1;
             Some(if early { Room::Aside } else { Room::Here(download.to.at(offset)) })
         }))
+    }
+
+    /// An adapter of the server's may write the bytes of a download.
+    pub(super) fn lend(&mut self, transfer: u64) {
+        if let Some(download) = self.under_way.get_mut(&transfer) {
+            download.is_lent = true;
+        }
+    }
+
+    /// Such an adapter has written a chunk: whether its transfer has ended with it. `None` if no
+    /// memory is lent for it.
+    pub(super) fn written(
+        &mut self,
+        transfer: u64,
+        index: u32,
+        len: u32,
+    ) -> Option<Result<bool, ChunkError>> {
+        self.under_way.get(&transfer).filter(|download| download.is_lent)?;
+        // One for which memory is lent is behind no other.
+        let begun = self.begin_chunk(transfer, index, len)?;
+        Some(begun.map(|_| self.end_chunk(transfer, index, true)))
     }
 
     /// A chunk that had to be put aside has come whole. Comes back if its place is free by now.

@@ -66,7 +66,15 @@ pub(crate) fn lanes(data: &[u8]) {
             LaneKind::Grant => table.grant(transfer, index),
             LaneKind::Done => table.release(transfer, index == 0),
             LaneKind::Cancelled => table.downloads.cancel(transfer, index),
-            LaneKind::Answer | LaneKind::Acknowledge | LaneKind::Reached => break,
+            LaneKind::Written => {
+                assert!(table.downloads.written(transfer, index, header.len).is_none());
+                break;
+            }
+            LaneKind::Answer
+            | LaneKind::Acknowledge
+            | LaneKind::Reached
+            | LaneKind::Lend
+            | LaneKind::Readable => break,
         }
         for Early { transfer, index, to, bytes } in table.downloads.take_free() {
             assert!(down.get().is_some() && last.get().is_none());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use outboard_transport::{PEER_CHECK, Stream};
 use outboard_wire::handshake::resume::Point;
-use outboard_wire::lane::{LaneHeader, LaneKind};
+use outboard_wire::lane::{LaneHeader, LaneKind, Lent};
 
 use super::super::error::{ConnectError, LinkError};
 use super::super::locks::lock;
@@ -140,6 +140,8 @@ fn dial(shared: &Arc<Shared>, number: usize) -> Result<(), ConnectError> {
 /// The lane's connection is gone: resumes over another connection.
 fn go_on(shared: &Shared, number: usize, lane: &Lane) -> io::Result<()> {
     lane.down();
+    // What the adapter has not written comes again on lanes, and what it has not read goes there.
+    shared.bulk.lending.end();
     // Another lane now has the work that this lane's writer was woken for.
     shared.bulk.tell_all();
     let (stream, point) =
@@ -250,7 +252,14 @@ fn carry(shared: &Shared, job: &Job, lane: &Lane, mut writing: MutexGuard<'_, Wr
             lane.write(&mut writing, &header, &bytes);
         }
     } else if !kept || lane.put(&header, Body::Job(*job)) {
-        lane.write(&mut writing, &header, bytes);
+        let place = shared.bulk.lending.place(&job.from, job.len.into()).filter(|_| kept);
+        match place {
+            Some(place) => {
+                let readable = LaneHeader { kind: LaneKind::Readable, ..header };
+                lane.write(&mut writing, &readable, &place.encode());
+            }
+            None => lane.write(&mut writing, &header, bytes),
+        }
     }
     writing.scratch = scratch;
     drop(writing);
@@ -315,8 +324,26 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
     }
 }
 
-/// Writes the answer to a request on the first lane that is free. The lanes are open.
+/// Writes the answer to a request. The lanes are open.
 pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) -> io::Result<()> {
+    let header = LaneHeader {
+        kind: LaneKind::Answer,
+        transfer: request,
+        index: status,
+        len: body.len() as u32,
+    };
+    say(shared, &header, body)
+}
+
+/// Tells the worker where an adapter may write the bytes of a transfer. The lanes are open.
+pub(super) fn lend(shared: &Shared, transfer: u64, lent: &Lent) {
+    let header = LaneHeader { kind: LaneKind::Lend, transfer, index: 0, len: 0 };
+    // Otherwise they come on lanes.
+    let _ = say(shared, &header, &lent.encode());
+}
+
+/// Writes a frame on the first lane that is free.
+fn say(shared: &Shared, header: &LaneHeader, body: &[u8]) -> io::Result<()> {
     let bulk = &shared.bulk;
     let free = bulk.open_lanes().find_map(|lane| Some((lane, lane.try_write()?)));
     let (lane, mut writing) = match free {
@@ -331,14 +358,8 @@ pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) ->
         let why = "the server does not say that it has what it was sent";
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
-    let header = LaneHeader {
-        kind: LaneKind::Answer,
-        transfer: request,
-        index: status,
-        len: body.len() as u32,
-    };
-    if !bulk.is_resumable() || lane.put(&header, Body::Owned(body.into())) {
-        lane.write(&mut writing, &header, body);
+    if !bulk.is_resumable() || lane.put(header, Body::Owned(body.into())) {
+        lane.write(&mut writing, header, body);
     }
     drop(writing);
     lane.settle(|| bulk.tell_all());

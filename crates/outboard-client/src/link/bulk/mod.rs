@@ -13,6 +13,7 @@ pub(crate) mod fuzzing;
 pub(super) mod host_bytes;
 mod lane;
 mod lanes;
+pub(super) mod lending;
 mod reading;
 pub(super) mod sizes;
 pub(super) mod state;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outboard_transport::PEER_CHECK;
+use outboard_wire::lane::Lent;
 
 use super::error::LinkError;
 use super::locks::lock;
@@ -142,8 +144,13 @@ pub(super) unsafe fn open_download(
     if table.is_lost() {
         return Err(shared.lost());
     }
+    let is_first = behind.is_empty();
     let transfer = table.open_download(cut, to, behind, &outcome);
     shared.bulk.set_eager(&table);
     drop(table);
+    if is_first && let Some(place) = shared.bulk.lent(&to, len) {
+        lock(&shared.bulk.table).downloads.lend(transfer);
+        lanes::lend(shared, transfer, &Lent { place, bytes: len, chunk: cut.chunk() });
+    }
     Ok(Ticket { shared: Arc::clone(shared), transfer, cut, outcome })
 }

@@ -58,8 +58,11 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
         }
         let mut large = false;
         let told = match header.kind {
-            LaneKind::Chunk => {
-                let ended = receive(shared, stream, &header, &mut scratch)?;
+            LaneKind::Chunk | LaneKind::Written => {
+                let ended = match header.kind {
+                    LaneKind::Written if bulk.is_resumable() => written(bulk, &header)?,
+                    _ => receive(shared, stream, &header, &mut scratch)?,
+                };
                 shared.counters.bulk_received.add(header.len.into());
                 large = ended && u64::from(header.len) * u64::from(header.index + 1) > LARGE;
                 ended
@@ -80,7 +83,11 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
                 true
             }
             LaneKind::Acknowledge if bulk.is_resumable() => continue,
-            LaneKind::Answer | LaneKind::Acknowledge | LaneKind::Reached => {
+            LaneKind::Answer
+            | LaneKind::Acknowledge
+            | LaneKind::Reached
+            | LaneKind::Lend
+            | LaneKind::Readable => {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
                     "a server says no such thing on lanes",
@@ -151,6 +158,22 @@ fn receive(
         place(bulk, free);
     }
     result.map(|()| ended)
+}
+
+/// An adapter of the server's has written a chunk. Whether that ends a download.
+fn written(bulk: &Bulk, header: &LaneHeader) -> io::Result<bool> {
+    let LaneHeader { transfer, index, len, .. } = *header;
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+    let written = lock(&bulk.table).downloads.written(transfer, index, len);
+    let written = written.ok_or_else(|| {
+        invalid("bytes were written for a transfer for which no memory is lent".to_owned())
+    })?;
+    let ended = written.map_err(|error| invalid(error.to_string()))?;
+    if ended {
+        let free = lock(&bulk.table).downloads.take_free();
+        place(bulk, free);
+    }
+    Ok(ended)
 }
 
 /// Where a chunk goes; waits while too much is put aside.

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use outboard_transport::{Bell, Signal, Stream};
 use outboard_wire::handshake::resume::Point;
+use outboard_wire::lane::Place;
 
 use super::super::error::ConnectError;
 use super::super::locks::lock;
 use super::super::staged::Staged;
 use super::count::Count;
+use super::host_bytes::HostBytes;
 use super::lane::Lane;
+use super::lending::Lending;
 use super::table::{Measured, Table};
 use super::tuner::Tuner;
 
@@ -39,6 +42,8 @@ pub(in super::super) struct Bulk {
     /// For copies through shared memory, which need no lanes.
     pub(super) staged: OnceLock<Staged>,
     pub(super) table: Mutex<Table>,
+    /// Memory that an adapter of the server's reads and writes itself.
+    pub(in super::super) lending: Arc<Lending>,
     /// Signalled when a transfer has progressed or ended.
     pub(super) changed: Signal,
     /// Rung when there may be chunks to write, for the lanes' writers.
@@ -53,6 +58,7 @@ impl Bulk {
         lanes: usize,
         grace: Option<Duration>,
         queues: bool,
+        lending: Arc<Lending>,
     ) -> Bulk {
         let lanes = lanes.clamp(1, outboard_wire::limits::MAX_LANES);
         Bulk {
@@ -66,6 +72,7 @@ impl Bulk {
             tuners: Default::default(),
             staged: OnceLock::new(),
             table: Mutex::default(),
+            lending,
             changed: Signal::default(),
             work: Bell::default(),
             eager: AtomicBool::new(false),
@@ -77,6 +84,7 @@ impl Bulk {
         for lane in self.open_lanes() {
             lane.down();
         }
+        self.lending.end();
         lock(&self.table).lose();
         if let Some(staged) = self.staged.get() {
             staged.lose();
@@ -100,11 +108,17 @@ impl Bulk {
         for lane in self.open_lanes() {
             lane.abandon();
         }
+        self.lending.abandon();
     }
 
     /// Whether a lane can go on over another connection.
     pub(super) fn is_resumable(&self) -> bool {
         self.grace.is_some()
+    }
+
+    /// Lends the memory of a transfer, if that can be: frames on lanes that can go on tell of it.
+    pub(super) fn lent(&self, host: &HostBytes, len: u64) -> Option<Place> {
+        if self.is_resumable() { self.lending.lend(host, len) } else { None }
     }
 
     /// Wakes the lanes and the threads that wait for one.

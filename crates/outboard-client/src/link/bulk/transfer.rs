@@ -132,6 +132,8 @@ impl Upload<'_> {
     /// The bytes must be valid for reads until the ticket says that the transfer has ended.
     pub unsafe fn later(mut self, from: impl Into<HostBytes>) -> (Ticket, Later) {
         self.goes_on = true;
+        let from = from.into();
+        let _ = self.shared.bulk.lent(&from, self.cut.len());
         let (shared, transfer, cut) = (Arc::clone(self.shared), self.transfer, self.cut);
         let ticket = Ticket {
             shared: Arc::clone(&shared),
@@ -139,10 +141,13 @@ impl Upload<'_> {
             cut,
             outcome: Arc::clone(&self.outcome),
         };
-        (ticket, Later { shared, transfer, from: from.into() })
+        (ticket, Later { shared, transfer, from })
     }
 
     fn start(&self, from: HostBytes, copied: bool) -> (&'_ Arc<Shared>, u64, Arc<Outcome>) {
+        if !copied {
+            let _ = self.shared.bulk.lent(&from, self.cut.len());
+        }
         lock(&self.shared.bulk.table).start_upload(self.transfer, from, copied);
         (self.shared, self.transfer, Arc::clone(&self.outcome))
     }

@@ -14,6 +14,7 @@ use crate::host::Pinned;
 use crate::mapped_file::MappedFile;
 use crate::pager::{COMMON, Lent, Part, Tracked};
 use crate::remote::Remote;
+use crate::session::Session;
 
 /// The servers that the process has connected to.
 static REMOTES: Mutex<Vec<&'static Remote>> = Mutex::new(Vec::new());
@@ -149,14 +150,17 @@ impl Remote {
             .next()
     }
 
-    /// Waits until no copy of any server reads or writes these bytes.
+    /// Waits until no copy of any server reads or writes this page-locked memory, and has no adapter
+    /// do so from here on: it would not see which pages are protected.
     pub(super) fn finish_copies_everywhere(&self, base: HostPtr, bytes: u64) -> Result<()> {
-        self.session()?.finish_copies(base.pointer(), bytes as usize);
+        let finish = |session: &Session| {
+            session.finish_copies(base.pointer(), bytes as usize);
+            session.link().lend_no_more(base.pointer());
+        };
+        finish(self.session()?);
         let others: Vec<_> =
             REMOTES.lock().iter().copied().filter(|other| other.server != self.server).collect();
-        for session in others.iter().filter_map(|other| other.session().ok()) {
-            session.finish_copies(base.pointer(), bytes as usize);
-        }
+        others.iter().filter_map(|other| other.session().ok()).for_each(|session| finish(session));
         Ok(())
     }
 

@@ -98,13 +98,13 @@ fn sides_that_do_not_hear_each_other_go_on_as_before() {
     let (settings, began) = (Settings::default(), Instant::now());
     let (moving, taking) = std::thread::scope(|scope| {
         let taking = scope.spawn(|| take_up(&of_server, |_| Ok(server), settings, deadline));
-        (move_to(&of_client, 0, client, settings, deadline), taking.join().unwrap())
+        (move_to(&of_client, (0, false), client, settings, deadline), taking.join().unwrap())
     });
     let taken = began.elapsed();
     run(&format!("tc qdisc del dev {} root netem", names[2]));
     let Outcome::Stays(Some(why)) = moving.unwrap() else { panic!("nothing was heard") };
     assert!(why.to_string().contains("not heard for 2 seconds"), "{why}");
-    assert!(matches!(taking.unwrap(), Outcome::Stays(_)));
+    assert!(matches!(taking.unwrap(), (Outcome::Stays(_), None)));
     assert!(taken < Duration::from_secs(10), "{taken:?}");
     exchange(&*of_client, &*of_server, 10_000);
 }

@@ -13,6 +13,7 @@ use outboard_transport::{Interest, Stream, write_all};
 use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
+use super::direct::Direct;
 use super::lanes::invalid;
 use super::{Chunk, lock};
 use outboard_control::meter::{self, Direction, Way};
@@ -233,7 +234,12 @@ impl Lane {
 
     /// Writes a frame, which is kept if it may have to be sent again. Without a connection it is
     /// sent when there is one.
-    pub(super) fn put(&self, writing: &mut Writing, frame: Frame) -> io::Result<()> {
+    pub(super) fn put(
+        &self,
+        writing: &mut Writing,
+        frame: Frame,
+        direct: &Direct,
+    ) -> io::Result<()> {
         let header = frame.header;
         // SAFETY: see below.
         let bytes = unsafe { frame.bytes() };
@@ -250,11 +256,35 @@ impl Lane {
         drop(kept);
         if first && self.is_up() {
             // SAFETY: as in `catch_up`.
-            self.write(writing, &header, bytes);
+            unsafe { self.write_or_move(writing, &header, bytes, direct) };
         } else {
             self.again.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Writes a frame for the first time: without its bytes, if an adapter has moved them.
+    ///
+    /// # Safety
+    /// The bytes are valid for reads.
+    unsafe fn write_or_move(
+        &self,
+        writing: &mut Writing,
+        header: &LaneHeader,
+        bytes: &[u8],
+        direct: &Direct,
+    ) {
+        // SAFETY: by the contract above.
+        match unsafe { direct.write(header, bytes.as_ptr()) } {
+            Ok(false) => self.write(writing, header, bytes),
+            Ok(true) => {
+                self.write(writing, &LaneHeader { kind: LaneKind::Written, ..*header }, &[])
+            }
+            Err(error) => {
+                tracing::info!(%error, "a lane ends, and its bytes are sent again");
+                self.down(&*writing.stream);
+            }
+        }
     }
 
     fn write(&self, writing: &mut Writing, header: &LaneHeader, bytes: &[u8]) {

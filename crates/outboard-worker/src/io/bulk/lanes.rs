@@ -15,6 +15,7 @@ use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 use outboard_wire::limits::MAX_LANES;
 
+use super::direct::{Source, read_lent};
 use super::lane::{Frame, Lane, Writing};
 use super::peer::Peer;
 use super::table::{Begin, Came, Parked};
@@ -49,6 +50,8 @@ pub(super) fn resume(
         write_all(&*stream, &welcome(0))?;
         return start_threads(inner, Lane::new(stream, Some(point)));
     };
+    // The client has taken its memory back. A reader that waits for the adapter waits no longer.
+    inner.direct.end();
     if !lane.stop(point.attempt)? {
         return Ok(());
     }
@@ -150,7 +153,14 @@ impl Inner {
                 pace.read(header.len as usize);
             }
             let placed = match header.kind {
-                LaneKind::Chunk => self.take_chunk(stream, &header)?,
+                LaneKind::Chunk => self.take_chunk(Source::Stream(stream), &header)?,
+                LaneKind::Readable if self.peer.is_none() && lane.number.is_some() => {
+                    self.take_chunk(Source::of(&header, stream, &self.direct)?, &header)?
+                }
+                LaneKind::Lend if self.peer.is_none() && lane.number.is_some() => {
+                    self.direct.lend(header.transfer, read_lent(stream)?);
+                    false
+                }
                 LaneKind::Answer if self.peer.is_none() => self.take_answer(stream, &header)?,
                 LaneKind::Acknowledge if lane.number.is_some() => continue,
                 _ if self.peer.is_some() => {
@@ -181,7 +191,7 @@ impl Inner {
 
     /// Reads a chunk to where it belongs; whether that is known. If it does not come whole, it is
     /// as if it had not begun to come.
-    fn take_chunk(&self, stream: &dyn Stream, header: &LaneHeader) -> io::Result<bool> {
+    fn take_chunk(&self, source: Source<'_>, header: &LaneHeader) -> io::Result<bool> {
         if self.peer.is_none() {
             self.wait_for_announcement(header.transfer);
         }
@@ -194,13 +204,13 @@ impl Inner {
                 // its length and unused until `filled`; the table has checked that the chunk is
                 // granted and new.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(slot, header.len as usize) };
-                read_exact(stream, bytes).map(|()| sink.filled(header.index))
+                source.fill(bytes).map(|()| sink.filled(header.index))
             }
-            Begin::ThrowAway => throw_away(stream, header.len as usize),
+            Begin::ThrowAway => source.throw_away(header.len as usize),
             Begin::Unknown if self.peer.is_some() => {
                 return Err(invalid("a peer sends a chunk of what nobody has announced"));
             }
-            Begin::Unknown => return self.park(stream, header),
+            Begin::Unknown => return self.park(source, header),
         };
         if come.is_err() {
             lock(&self.table).broke_off(header.transfer, header.index);
@@ -254,12 +264,12 @@ impl Inner {
     }
 
     /// Reads a chunk that is early. Whether it is not early any more, and where it belongs.
-    fn park(&self, stream: &dyn Stream, header: &LaneHeader) -> io::Result<bool> {
+    fn park(&self, source: Source<'_>, header: &LaneHeader) -> io::Result<bool> {
         if !lock(&self.table).reserve_parking(header.len as usize) {
             return Err(invalid("more bytes came before their commands than may"));
         }
         let mut bytes = vec![0; header.len as usize];
-        if let Err(error) = read_exact(stream, &mut bytes) {
+        if let Err(error) = source.fill(&mut bytes) {
             lock(&self.table).unreserve_parking(header.len as usize);
             return Err(error);
         }
@@ -319,7 +329,7 @@ impl Inner {
                         pace.write(frame.bytes_long());
                         writing = lock(&lane.write);
                     }
-                    lane.put(&mut writing, frame)?;
+                    lane.put(&mut writing, frame, &self.direct)?;
                 }
             }
             drop(writing);
@@ -363,7 +373,7 @@ impl Inner {
 
     fn put(&self, lane: &Lane, writing: &mut MutexGuard<'_, Writing>, frame: Frame) {
         // A broken lane is noticed by its reader, which ends the session unless it can be replaced.
-        let _ = lane.put(writing, frame);
+        let _ = lane.put(writing, frame, &self.direct);
     }
 
     /// Sends a frame without bytes: at once if any lane is free, otherwise before the next chunk.
@@ -386,14 +396,4 @@ impl Inner {
         // now.
         self.tell_a_writer();
     }
-}
-
-fn throw_away(stream: &dyn Stream, mut len: usize) -> io::Result<()> {
-    let mut scratch = vec![0; len.min(64 << 10)];
-    while len > 0 {
-        let count = len.min(scratch.len());
-        read_exact(stream, &mut scratch[..count])?;
-        len -= count;
-    }
-    Ok(())
 }

@@ -6,6 +6,7 @@
 //! that they hold up nothing behind them on their lane: what is behind them may be what the
 //! dispatcher waits for.
 
+mod direct;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
 mod lane;
@@ -26,6 +27,8 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::pace::Pace;
 use super::requests::Requests;
+pub(in crate::io) use direct::Direct;
+pub(crate) use direct::KnownMemory;
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::hostile_peer;
 use lane::Lane;
@@ -74,6 +77,8 @@ struct Inner {
     peer: Option<Peer>,
     /// The memory that it shares with this worker.
     area: OnceLock<Arc<Segment>>,
+    /// What moves chunks itself, if something does.
+    direct: Arc<Direct>,
 }
 
 /// Frames and chunks that wait to be written.
@@ -112,8 +117,8 @@ impl Inner {
 }
 
 impl Bulk {
-    pub(super) fn new(pace: Option<Arc<Pace>>) -> Bulk {
-        Bulk::with(pace, None)
+    pub(super) fn new(pace: Option<Arc<Pace>>, direct: Arc<Direct>) -> Bulk {
+        Bulk::with(pace, None, direct)
     }
 
     /// The transfers to and from another session's worker. `on_loss` is called when there are to be
@@ -123,10 +128,10 @@ impl Bulk {
         order: Order,
         on_loss: impl FnOnce() + Send + 'static,
     ) -> Bulk {
-        Bulk::with(pace, Some(Peer::new(order, on_loss)))
+        Bulk::with(pace, Some(Peer::new(order, on_loss)), Arc::default())
     }
 
-    fn with(pace: Option<Arc<Pace>>, peer: Option<Peer>) -> Bulk {
+    fn with(pace: Option<Arc<Pace>>, peer: Option<Peer>, direct: Arc<Direct>) -> Bulk {
         let inner = Inner {
             table: Mutex::default(),
             announced: Signal::default(),
@@ -138,6 +143,7 @@ impl Bulk {
             pace,
             peer,
             area: OnceLock::new(),
+            direct,
         };
         Bulk { inner: Arc::new(inner) }
     }
@@ -332,6 +338,9 @@ impl Bulk {
     /// Of a transfer towards the client, `sent` chunks were given to [`send`](Self::send), and no
     /// more will be.
     pub fn cancel(&self, transfer: u64, sent: u32) {
+        if sent == 0 {
+            self.inner.direct.forget(transfer);
+        }
         self.inner.say(LaneHeader { kind: LaneKind::Cancelled, transfer, index: sent, len: 0 });
     }
 }

@@ -227,7 +227,12 @@ impl Peer {
             LaneKind::Done => Half::note(&half.done, header.index),
             LaneKind::Cancelled => half.cancelled.store(true, Ordering::Release),
             LaneKind::Reached => half.has_reached(header.index),
-            LaneKind::Chunk | LaneKind::Answer | LaneKind::Acknowledge => {
+            LaneKind::Chunk
+            | LaneKind::Answer
+            | LaneKind::Acknowledge
+            | LaneKind::Lend
+            | LaneKind::Written
+            | LaneKind::Readable => {
                 return Err(invalid("a peer sends what only a client does"));
             }
         }

@@ -136,3 +136,22 @@ fn a_chunk_whose_place_became_free_while_it_was_read_is_placed_by_its_reader() {
     assert_eq!(outcome.get(), Some(End::Complete));
     assert!(memory.iter().all(|byte| *byte == 2));
 }
+
+/// What an adapter has written counts as what came on a lane, once, and only where memory is lent.
+#[test]
+fn chunks_that_were_written_count_where_memory_is_lent() {
+    let mut memory = vec![0_u8; 3 * CHUNK as usize];
+    let mut downloads = Downloads::default();
+    let outcome = open(&mut downloads, 1, &mut memory, Vec::new());
+    assert!(downloads.written(1, 0, CHUNK).is_none(), "no memory is lent");
+    downloads.lend(1);
+    assert!(downloads.written(2, 0, CHUNK).is_none(), "there is no such download");
+    assert!(!downloads.written(1, 0, CHUNK).unwrap().unwrap());
+    assert!(downloads.written(1, 0, CHUNK).unwrap().is_err(), "it has come");
+    assert!(downloads.written(1, 1, CHUNK - 1).unwrap().is_err(), "it is not all of it");
+    assert!(downloads.written(1, 3, CHUNK).unwrap().is_err(), "there is no such chunk");
+    assert!(come(&mut downloads, 1, 2, 7), "others come on lanes");
+    assert_eq!((outcome.get(), downloads.written(1, 1, CHUNK).unwrap().unwrap()), (None, true));
+    assert_eq!(outcome.get(), Some(End::Complete));
+    assert!(downloads.written(1, 1, CHUNK).is_none(), "it has ended");
+}
