@@ -225,7 +225,13 @@ fn frames_on_lanes_that_belong_to_nothing_do_no_harm() {
     let chunk = |transfer, index, len| LaneHeader { kind: LaneKind::Chunk, transfer, index, len };
     for (transfer, index) in [(1, 0), (1, u32::MAX), (u64::MAX, 7), (99, 0)] {
         hostile.on_a_lane(&chunk(transfer, index, 65536), &[SECRET; 65536]);
-        for kind in [LaneKind::Grant, LaneKind::Done, LaneKind::Cancelled, LaneKind::Acknowledge] {
+        for kind in [
+            LaneKind::Grant,
+            LaneKind::Done,
+            LaneKind::Cancelled,
+            LaneKind::Acknowledge,
+            LaneKind::Written,
+        ] {
             hostile.on_a_lane(&LaneHeader { kind, transfer, index, len: 0 }, &[]);
         }
     }

@@ -239,9 +239,11 @@ fn a_hostile_peer_loses_its_link_and_nothing_else() {
     let mut client = RawClient::connect(&server);
     client.open();
     type Attack = fn(&mut TcpStream);
-    let attacks: [Attack; 6] = [
+    let attacks: [Attack; 8] = [
         |peer| write_chunk(peer, 1, 0, &[0; 16]),
         |peer| say(peer, LaneKind::Answer, 1, 0),
+        |peer| say(peer, LaneKind::Lend, 1, 0),
+        |peer| say(peer, LaneKind::Readable, 1, 0),
         |peer| drop(peer.write_all(&[0xff; 24])),
         |peer| (1..100_000).for_each(|number| say(peer, LaneKind::Reached, number, 0)),
         |peer| {

@@ -178,9 +178,70 @@ fn bytes_stay_encrypted_unless_both_sides_agree() {
         let server = pair.serve(&flags);
         let program = |name: &str| known(pair.program(name)).env("OUTBOARD_TLS", tls);
         program("burst").through(&server).expect_success("burst");
+        // What an adapter moves by itself, nobody encrypts.
+        program("lent_memory").arg("1").through(&server).expect_success("lent_memory");
+        assert_eq!(moves_copies(&server), [transport == "rdma"; 2], "{}", server.log());
         let mut program = program("endless").arg("16").start_through(&server);
         program.wait_for_line("running");
         server.travels_by(transport);
+    }
+}
+
+/// Whether the server's adapter writes copies into page-locked memory of the client's, and reads
+/// them from there, by what the server's log says.
+fn moves_copies(server: &Server) -> [bool; 2] {
+    let log = server.log();
+    ["writes copies straight into", "reads copies straight from"].map(|said| log.contains(said))
+}
+
+#[test]
+fn an_adapter_moves_copies_of_page_locked_memory() {
+    let pair = needs_two_devices!();
+    let server = pair.serve(&[]);
+    let before = pair.carried();
+    let program = pair.program("lent_memory").arg("1").arg("3");
+    let (direct, remote) = (program.directly(), program.through(&server));
+    direct.expect_success("lent_memory");
+    remote.expect_success("lent_memory");
+    assert_eq!(direct.stdout, remote.stdout);
+    assert_eq!(moves_copies(&server), [true; 2], "{}", server.log());
+    assert!(pair.carried() - before > 30 << 20, "it goes over the cable");
+    // Pageable memory goes as before.
+    let server = pair.serve(&[]);
+    pair.program("only_copies").arg("0").arg("1").arg("4").through(&server).expect_success("it");
+    assert_eq!(moves_copies(&server), [false; 2], "{}", server.log());
+}
+
+/// A program that may lock no more than its connections do has its copies all the same.
+#[test]
+fn page_locked_memory_that_may_not_be_registered_goes_as_before() {
+    let pair = needs_two_devices!();
+    let server = pair.serve(&[]);
+    let limit = ["prlimit", "--memlock=8388608:8388608", "setpriv", "--bounding-set=-ipc_lock"];
+    let program = pair.program("lent_memory").arg("1").arg("9").under(&limit);
+    program.through(&server).expect_success("lent_memory");
+    assert_eq!(moves_copies(&server), [false; 2], "{}", server.log());
+}
+
+/// Copies that the adapter has not done are done again, and those after them go on lanes.
+#[test]
+fn copies_of_page_locked_memory_go_on_over_tcp_when_the_adapters_fail() {
+    let pair = needs_two_devices!();
+    for (goes, comes) in [
+        ("ip link set LINK down", "sh PLUG_IN"),
+        ("tc qdisc add dev LINK root netem loss 100%", "tc qdisc del dev LINK root"),
+    ] {
+        let server = pair.serve(&["--closed-grace", "60"]);
+        let program = pair.program("lent_memory").arg("2").arg("16").start_through(&server);
+        assert!(within(PATIENCE, || moves_copies(&server) == [true; 2]), "{}", server.log());
+        eprintln!("{goes}");
+        pair.link(goes);
+        let outcome = program.finish();
+        pair.link(comes);
+        outcome.expect_success("lent_memory");
+        let log = server.log();
+        assert!(log.contains("moves no further copies itself"), "{goes}: {log}");
+        assert!(log.contains("the client is back"), "{goes}: {log}");
     }
 }
 
