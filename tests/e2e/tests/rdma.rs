@@ -232,12 +232,13 @@ fn copies_of_page_locked_memory_go_on_over_tcp_when_the_adapters_fail() {
         ("tc qdisc add dev LINK root netem loss 100%", "tc qdisc del dev LINK root"),
     ] {
         let server = pair.serve(&["--closed-grace", "60"]);
-        let program = pair.program("lent_memory").arg("2").arg("16").start_through(&server);
+        let program = pair.program("lent_memory").arg("1").arg("12").start_through(&server);
         assert!(within(PATIENCE, || moves_copies(&server) == [true; 2]), "{}", server.log());
         eprintln!("{goes}");
         pair.link(goes);
         let outcome = program.finish();
         pair.link(comes);
+        eprintln!("{:?}", outcome.taken);
         outcome.expect_success("lent_memory");
         let log = server.log();
         assert!(log.contains("moves no further copies itself"), "{goes}: {log}");

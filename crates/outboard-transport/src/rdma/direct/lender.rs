@@ -15,7 +15,7 @@ use crate::descriptor;
 pub struct Lender {
     domain: Arc<Domain>,
     /// Nothing comes to them, but the pair needs them.
-    _queues: ManuallyDrop<(Arc<Channel>, Arc<Queue>)>,
+    queues: ManuallyDrop<(Arc<Channel>, Arc<Queue>)>,
     /// None once it has ended.
     pair: Mutex<Option<QueuePair>>,
     descriptors: [RawFd; 3],
@@ -32,7 +32,7 @@ impl Lender {
         let descriptors = [commands, events, channel.descriptor()];
         Lender {
             domain,
-            _queues: ManuallyDrop::new((channel, queue)),
+            queues: ManuallyDrop::new((channel, queue)),
             pair: Mutex::new(Some(pair)),
             descriptors,
             abandoned: AtomicBool::new(false),
@@ -42,7 +42,8 @@ impl Lender {
     /// Whether what is lent can still be used.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.pair.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        !self.abandoned.load(Ordering::Relaxed)
+            && self.pair.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Lends memory: the server may read and write it if it is told.
@@ -95,7 +96,7 @@ impl Drop for Lender {
         }
         self.end();
         // SAFETY: dropped here once, and the pair does not use them any more.
-        unsafe { ManuallyDrop::drop(&mut self._queues) };
+        unsafe { ManuallyDrop::drop(&mut self.queues) };
     }
 }
 
