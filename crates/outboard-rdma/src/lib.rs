@@ -2,8 +2,8 @@
 //! and need not be installed.
 //!
 //! [`names`] lists devices, [`Device::open`] opens one, [`Device::endpoint`] chooses its port. Of
-//! a device are made a [`Domain`], memory in it ([`Region`], [`Borrowed`]), queues that tell what has been done
-//! ([`Queue`], with a descriptor to wait for: [`Channel`]), and reliable connections
+//! a device are made a [`Domain`], memory in it ([`Region`], [`Borrowed`]), queues that tell what
+//! has been done ([`Queue`], with a descriptor to wait for: [`Channel`]), and reliable connections
 //! ([`QueuePair`]). Each keeps alive what it needs, so that all is destroyed in order.
 //!
 //! The library takes no signal and, as used here, prints nothing.

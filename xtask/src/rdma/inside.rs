@@ -13,9 +13,9 @@ use std::time::Duration;
 pub(crate) struct Args {
     /// Programs of tests, each behind the part of its tests that is run: `rdma::=FILE`.
     programs: Vec<String>,
-    /// Of whole sessions, only tests whose names have this in them.
+    /// Of whole sessions, only tests whose names have one of these in them.
     #[arg(long)]
-    named: Option<String>,
+    named: Vec<String>,
     /// Compare rates, too.
     #[arg(long)]
     rates: bool,
@@ -48,9 +48,9 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
     for program in &args.programs {
         let (part, program) = program.split_once('=').context("a part and a program")?;
         if part == SESSIONS {
-            let named = args.named.as_deref().unwrap_or_default();
-            failed
-                .extend(test(program, &[named, "--test-threads", "1", "--nocapture"], true).err());
+            let alone = ["--test-threads", "1", "--nocapture"].into_iter();
+            let named: Vec<&str> = args.named.iter().map(String::as_str).chain(alone).collect();
+            failed.extend(test(program, &named, true).err());
             continue;
         }
         let mut parts = vec![test(program, &[part, "--skip", TWO_DEVICES], false)];

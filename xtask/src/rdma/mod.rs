@@ -30,9 +30,9 @@ pub(crate) struct Args {
     /// Only run the tests of verbs and streams.
     #[arg(long)]
     only_units: bool,
-    /// Only run tests of sessions whose names have this in them.
+    /// Only run tests of sessions whose names have one of these in them.
     #[arg(long)]
-    named: Option<String>,
+    named: Vec<String>,
 }
 
 /// What this program runs as inside the machine.

@@ -92,17 +92,16 @@ impl Adapters {
             Ok(port.open()?)
         };
         match take_up(&met, open, self.settings, deadline)? {
-            (Outcome::Moved(stream), None) => {
-                Ok(self.encrypt(stream, secure, deadline)?.unwrap_or_else(|clear| clear))
-            }
+            (Outcome::Moved(stream), None) => Ok(self.encrypt(stream, secure, deadline)?.0),
             (Outcome::Moved(stream), Some(place)) => {
                 let wrong = |why| io::Error::new(io::ErrorKind::InvalidData, why);
                 let Some(borrowing) = borrowing else {
                     return Err(wrong("another server's worker lends memory"));
                 };
-                let Err(stream) = self.encrypt(stream, secure, deadline)? else {
+                let (stream, encrypts) = self.encrypt(stream, secure, deadline)?;
+                if encrypts {
                     return Err(wrong("the client lends memory, and wants its bytes encrypted"));
-                };
+                }
                 match direct::take(&*stream, || open(place), self.settings, deadline)? {
                     Ok(mover) => mover.map_or(Ok(()), |mover| borrowing.begin(mover))?,
                     Err(error) => {
@@ -145,20 +144,20 @@ impl Adapters {
         self.clear
     }
 
-    /// Whether bytes are encrypted is for the other side to say where they need not be. The stream
-    /// that encrypts; or, inside, the one that does not.
+    /// Whether bytes are encrypted is for the other side to say where they need not be. Also returns
+    /// whether they are.
     fn encrypt(
         &self,
         stream: Arc<dyn Stream>,
         secure: Option<&Secure>,
         deadline: Instant,
-    ) -> io::Result<Result<Arc<dyn Stream>, Arc<dyn Stream>>> {
-        let Some(secure) = secure else { return Ok(Err(stream)) };
+    ) -> io::Result<(Arc<dyn Stream>, bool)> {
+        let Some(secure) = secure else { return Ok((stream, false)) };
         let mut encrypts = [0];
         read_exact_until(&*stream, &mut encrypts, deadline)?;
         match encrypts {
-            [1] => secure.accept(stream).map(Ok),
-            [0] if self.clear => Ok(Err(stream)),
+            [1] => Ok((secure.accept(stream)?, true)),
+            [0] if self.clear => Ok((stream, false)),
             _ => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "the other side wants its bytes in the clear, and this server does not",

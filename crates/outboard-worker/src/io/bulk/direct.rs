@@ -107,12 +107,10 @@ impl Direct {
         Ok(written)
     }
 
-    /// # Safety
-    /// As of [`Mover::read`].
-    unsafe fn read(&self, to: &mut [u8], place: Place) -> io::Result<()> {
+    fn read(&self, to: &mut [u8], place: Place) -> io::Result<()> {
         let lends = || io::Error::other("the client does not lend its memory any more");
         let mover = self.mover().ok_or_else(lends)?;
-        // SAFETY: by the contract above.
+        // SAFETY: the bytes are borrowed for as long as this takes.
         unsafe { mover.read(to.as_mut_ptr(), to.len(), remote(place)) }?;
         self.say(READS);
         Ok(())
@@ -161,8 +159,7 @@ impl<'a> Source<'a> {
     pub(super) fn fill(self, to: &mut [u8]) -> io::Result<()> {
         match self {
             Source::Stream(stream) => read_exact(stream, to),
-            // SAFETY: the bytes are borrowed for as long as this takes.
-            Source::Lent(direct, place) => unsafe { direct.read(to, place) },
+            Source::Lent(direct, place) => direct.read(to, place),
         }
     }
 
