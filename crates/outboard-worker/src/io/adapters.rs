@@ -144,8 +144,8 @@ impl Adapters {
         self.clear
     }
 
-    /// Whether bytes are encrypted is for the other side to say where they need not be. Also returns
-    /// whether they are.
+    /// Whether bytes are encrypted is for the other side to say where they need not be. Also
+    /// returns whether they are.
     fn encrypt(
         &self,
         stream: Arc<dyn Stream>,
