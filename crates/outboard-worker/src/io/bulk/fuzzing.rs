@@ -229,7 +229,7 @@ impl Client {
             let Some(chunk) = lock(&inner.out).chunks.pop_front() else { return };
             let lanes = inner.lanes();
             let Some(lane) = lanes.first() else { return };
-            let _ = lane.put(&mut lock(&lane.write), chunk.into());
+            let _ = lane.put(&mut lock(&lane.write), chunk.into(), &inner.direct);
         }
     }
 }
