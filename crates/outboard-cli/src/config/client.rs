@@ -201,7 +201,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "files",
         variable: "OUTBOARD_FILES",
-        meaning: "Whether copies to a device from memory that is a mapping of a file, such as `torch.load(mmap=True)` makes, or into which safetensors has copied a tensor of one, have a server that shares the file read it, and whether loaders that ask are told that files reach the device directly: `mapped` or `off`; the default is off.",
+        meaning: "Whether a server that shares a file reads it when the program copies a mapping of the file to a device, or a tensor that safetensors has copied out of one, and whether loaders that ask are told that files reach devices directly: `mapped` or `off`; the default is off.",
         is_of_a_server: false,
         check: |text| one_of(text, &["mapped", "off"]),
     },
