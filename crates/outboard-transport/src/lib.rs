@@ -16,6 +16,7 @@ mod descriptor;
 pub mod host;
 pub mod ivshmem;
 pub mod lane;
+mod locks;
 mod memory;
 pub mod page;
 pub mod passing;

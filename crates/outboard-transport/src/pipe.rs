@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::descriptor::{Socket, over_a_socket};
+use crate::locks::lock;
 use crate::stream::{Capabilities, Stream};
 use crate::transport::{Listener, Transport};
 
@@ -61,7 +62,7 @@ impl Transport for Pipe {
 
     fn connect(&self, address: &str, _: Duration) -> io::Result<Arc<dyn Stream>> {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
-        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let servers = lock(&self.servers);
         let server = servers.get(address).ok_or_else(refused)?;
         let (here, there) = pair()?;
         server.try_send(there).map_err(|_| refused())?;
@@ -70,7 +71,7 @@ impl Transport for Pipe {
 
     fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
         let (send, clients) = sync_channel(BACKLOG);
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = lock(&self.servers);
         if servers.contains_key(address) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
@@ -85,7 +86,7 @@ impl Transport for Pipe {
 
 impl Listener for PipeServer {
     fn accept(&self) -> io::Result<Arc<dyn Stream>> {
-        let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = lock(&self.clients);
         clients.recv().map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
@@ -96,7 +97,7 @@ impl Listener for PipeServer {
 
 impl Drop for PipeServer {
     fn drop(&mut self) {
-        self.pipe.servers.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+        lock(&self.pipe.servers).remove(&self.name);
     }
 }
 

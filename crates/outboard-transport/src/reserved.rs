@@ -3,10 +3,12 @@
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use outboard_ranges::RangeMap;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::locks::lock;
 
 /// Reserved addresses, and what was taken of them and of others.
 #[derive(Debug, Default)]
@@ -27,7 +29,7 @@ impl Reserved {
     }
 
     fn state(&self) -> MutexGuard<'_, ReservedState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Reserves whole pages at which nothing is.

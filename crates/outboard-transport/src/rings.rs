@@ -4,8 +4,9 @@
 use std::io::{self, IoSlice};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use crate::locks::lock;
 use crate::ring::{Machine, Side, Sides, parts};
 use crate::stream::{Interest, Readiness};
 
@@ -48,7 +49,7 @@ impl Half {
     }
 
     fn lock(&self) -> MutexGuard<'_, u64> {
-        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.position)
     }
 }
 
@@ -237,7 +238,7 @@ impl<K: Keeper> Rings<K> {
         ]
     }
 
-    /// Ends both directions. Who sleeps is to be woken.
+    /// Ends both directions. The caller wakes threads that sleep.
     pub(crate) fn close(&self) {
         for half in [&self.out, &self.back] {
             let sides = self.sides(half.ring);

@@ -3,11 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::fstat;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::locks::lock;
 use crate::rings::{BYTES, Keeper, SAID};
 
 /// Where a slot's page has what either side writes to see whether the other reads it.
@@ -128,12 +129,12 @@ impl Part {
     /// The slots that this side does not use.
     pub(super) fn free(&self) -> u32 {
         let all = u32::MAX.checked_shr(32 - self.slots).unwrap_or(0);
-        all & !self.used.lock().unwrap_or_else(PoisonError::into_inner).mask
+        all & !lock(&self.used).mask
     }
 
     /// Takes one of these slots for a connection, if one is free.
     pub(super) fn take(self: &Arc<Part>, among: u32) -> Option<Slot> {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = lock(&self.used);
         let turns = (0..self.slots).map(|turn| (used.next + turn) % self.slots);
         let number = turns.into_iter().find(|number| among & !used.mask & (1 << number) != 0)?;
         used.mask |= 1 << number;
@@ -174,7 +175,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.part.used.lock().unwrap_or_else(PoisonError::into_inner).mask &= !(1 << self.number);
+        lock(&self.part.used).mask &= !(1 << self.number);
     }
 }
 

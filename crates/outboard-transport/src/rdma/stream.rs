@@ -8,7 +8,7 @@ use std::io::{self, IoSlice};
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use outboard_rdma::{Channel, Part, QueuePair, Remote, WorkError};
@@ -18,6 +18,7 @@ use super::incoming::{Incoming, Place};
 use super::outgoing::Outgoing;
 use super::settings::Settings;
 use crate::descriptor;
+use crate::locks::lock;
 use crate::stream::{Capabilities, Interest, Readiness, Stream};
 use crate::waker::Waker;
 
@@ -93,10 +94,6 @@ pub(super) struct RdmaStream {
     closed: AtomicBool,
     abandoned: AtomicBool,
     failure: OnceLock<(io::ErrorKind, String)>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RdmaStream {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -18,6 +18,7 @@ use super::handshake::{Handshake, Side, Step};
 use super::incoming::Incoming;
 use super::keys::{Key, Secrets};
 use super::outgoing::Outgoing;
+use crate::locks::lock;
 use crate::stream::{Capabilities, Interest, Readiness, Stream};
 use crate::waker::Waker;
 
@@ -57,10 +58,6 @@ impl InTheClear {
 /// The first bytes of a peer that does not speak TLS, if the handshake has failed because of them.
 pub fn in_the_clear(error: &io::Error) -> Option<&[u8]> {
     error.get_ref()?.downcast_ref().map(|InTheClear(said)| said.as_slice())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Blocks until the stream below is ready, at most until the deadline.

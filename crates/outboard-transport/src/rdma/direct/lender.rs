@@ -10,6 +10,7 @@ use outboard_rdma::{Access, Borrowed, Channel, Domain, Error, Queue, QueuePair, 
 
 use super::Prepared;
 use crate::descriptor;
+use crate::locks::lock;
 
 /// Lends memory to the adapter of one server, as long as their connection is there.
 pub struct Lender {
@@ -42,8 +43,7 @@ impl Lender {
     /// Whether what is lent can still be used.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        !self.abandoned.load(Ordering::Relaxed)
-            && self.pair.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        !self.abandoned.load(Ordering::Relaxed) && lock(&self.pair).is_some()
     }
 
     /// Lends memory: the server may read and write it if it is told.
@@ -75,7 +75,7 @@ impl Lender {
     /// Ends the connection: the server's adapter reads and writes nothing from here on.
     pub fn end(&self) {
         if !self.abandoned.load(Ordering::Relaxed) {
-            drop(self.pair.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(lock(&self.pair).take());
         }
     }
 

@@ -23,9 +23,9 @@ use outboard_rdma::{Access, Address, Channel, Domain, Endpoint, Queue, QueuePair
 
 use super::description::End;
 use super::settings::Settings;
-use crate::blocking::{read_exact_until, write_all};
+use crate::blocking::write_all;
 use crate::random::random;
-use crate::settling::{READY, STAYS, read_answer, refusal};
+use crate::settling::{READY, STAYS, read_answer, read_byte, refusal};
 use crate::stream::Stream;
 pub use lender::{Lender, Loan};
 pub use mover::Mover;
@@ -100,17 +100,14 @@ pub fn take(
     settings: Settings,
     deadline: Instant,
 ) -> io::Result<io::Result<Option<Mover>>> {
-    let mut first = [0];
-    read_exact_until(stream, &mut first, deadline)?;
-    if first == [STAYS] {
+    if read_byte(stream, deadline)? == STAYS {
         return Ok(Ok(None));
     }
-    let mut served = [0];
-    read_exact_until(stream, &mut served, deadline)?;
+    let served = read_byte(stream, deadline)?;
     let peer = End::read(stream, deadline)?;
     let prepared = open().and_then(|endpoint| {
         let prepared = Prepared::new(endpoint, Access::Own)?;
-        let begun = prepared.pair.device().reads()?.begun.min(served[0]).min(MOST_READS);
+        let begun = prepared.pair.device().reads()?.begun.min(served).min(MOST_READS);
         if begun == 0 {
             return Err(io::Error::other("an adapter reads no memory of others"));
         }

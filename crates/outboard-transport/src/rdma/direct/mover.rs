@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_rdma::{
@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::{Prepared, WORKS};
 use crate::descriptor::poll_until;
+use crate::locks::lock;
 
 /// Bytes of one work. Adapters take at least so many.
 const LARGEST: usize = 4 << 20;
@@ -48,10 +49,6 @@ struct Works {
     is_watched: bool,
     /// Why there are no more.
     failed: Option<String>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Mover {

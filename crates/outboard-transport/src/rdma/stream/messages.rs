@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use outboard_rdma::{Completion, Part, Remote, WorkError};
 
-use super::{BARE, RECEIVED, RdmaStream, SENT, Side, WITH_BYTES, lock};
+use super::{BARE, RECEIVED, RdmaStream, SENT, Side, WITH_BYTES};
+use crate::locks::lock;
 use crate::rdma::immediate::{Immediate, Kind};
 use crate::rdma::incoming::Incoming;
 use crate::rdma::outgoing::Outgoing;

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{RdmaStream, lock};
+use super::RdmaStream;
 use crate::descriptor::poll_until;
+use crate::locks::lock;
 use crate::stream::{Interest, Readiness};
 use crate::waker::Waker;
 
