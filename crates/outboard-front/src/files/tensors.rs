@@ -42,14 +42,18 @@ pub(super) fn find<B: Backend>(
             continue;
         }
         let tensors = tensors_of(process, &mapping);
-        for number in tensors.of_length(bytes).take(MOST_TRIED) {
-            let file = kept(process, &mapping)?;
+        let mut numbers = tensors.of_length(bytes).take(MOST_TRIED).peekable();
+        if numbers.peek().is_none() {
+            continue;
+        }
+        let file = kept(process, &mapping)?;
+        let read = |piece: &mut [u8], offset| {
+            let span = Span { address: piece.as_mut_ptr() as u64, bytes: piece.len() };
+            // SAFETY: the bytes of `piece`.
+            unsafe { file.read_at(span, offset) == Ok(piece.len()) }
+        };
+        for number in numbers {
             let (offset, _) = tensors.places[number];
-            let read = |piece: &mut [u8], offset| {
-                let span = Span { address: piece.as_mut_ptr() as u64, bytes: piece.len() };
-                // SAFETY: the bytes of `piece`.
-                unsafe { file.read_at(span, offset) == Ok(piece.len()) }
-            };
             if !has(read, offset, &held[..SAMPLE]) {
                 continue;
             }
