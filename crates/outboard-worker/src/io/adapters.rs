@@ -14,7 +14,7 @@ use super::bulk::Direct;
 use super::secure::Secure;
 
 /// How long the other side may take to say what it does, and to do it.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The adapters of this machine that a session may use.
 #[derive(Debug, Clone)]

@@ -4,16 +4,14 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use outboard_transport::ivshmem::{Part, take_up};
 use outboard_transport::{Outcome, Stream};
 use outboard_wire::handshake::ivshmem::Offer;
 
+use super::adapters::PATIENCE;
 use super::secure::Secure;
-
-/// How long the client may take to say what it does, and to do it.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The part.
 #[derive(Debug, Clone)]
@@ -33,8 +31,8 @@ impl Region {
         Offer { offset: self.offset, bytes: self.bytes, missing: String::new() }
     }
 
-    /// Waits for what the client does with a connection, and does the same. Who else is in its
-    /// machine may read the memory, so that bytes stay encrypted if they are.
+    /// Waits for what the client does with a connection, and does the same. Other users of the
+    /// client's machine may read the memory, so bytes that were encrypted stay so.
     pub(super) fn settle(
         &self,
         met: Arc<dyn Stream>,
