@@ -25,24 +25,21 @@ pub(super) fn device(address: &str, hello: &Hello, config: &Config) -> Result<Fo
     {
         return Ok(Ok(None));
     }
-    match Device::find(config.ivshmem.as_deref()) {
-        Err(error) if config.transport == Choice::Ivshmem => Err(unusable(error.to_string())),
-        Ok(None) if config.transport == Choice::Ivshmem => Err(unusable(missing())),
-        found => Ok(found.map_err(|error| error.to_string())),
+    if config.transport == Choice::Ivshmem {
+        return Ok(Ok(Some(needed(config)?)));
     }
+    Ok(Device::find(config.ivshmem.as_deref()).map_err(|error| error.to_string()))
 }
 
 /// Whether this machine has a device that the program may use.
 pub(super) fn check(config: &Config) -> Result<(), ConnectError> {
-    match Device::find(config.ivshmem.as_deref()) {
-        Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(unusable(missing())),
-        Err(error) => Err(unusable(error.to_string())),
-    }
+    needed(config).map(drop)
 }
 
-fn missing() -> String {
-    "this machine has no device `ivshmem-plain`".to_owned()
+fn needed(config: &Config) -> Result<Device, ConnectError> {
+    let found = Device::find(config.ivshmem.as_deref());
+    let found = found.map_err(|error| unusable(error.to_string()))?;
+    found.ok_or_else(|| unusable("this machine has no device `ivshmem-plain`".to_owned()))
 }
 
 pub(super) fn unusable(reason: String) -> ConnectError {
@@ -65,8 +62,8 @@ impl Region {
         part.map(|part| Region { part }).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Moves the connection, if it can be. Who else is in this machine may read the memory, so that
-    /// bytes stay encrypted if they are.
+    /// Moves the connection, if it can be. Other users of this machine may read the memory, so
+    /// bytes that were encrypted stay so.
     pub(super) fn settle(
         &self,
         met: Arc<dyn Stream>,
