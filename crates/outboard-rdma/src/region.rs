@@ -63,7 +63,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// What peers may do.
+    /// The flags of verbs for what peers may do.
     pub(crate) fn of_peers(self) -> u32 {
         match self {
             Access::Own => 0,
@@ -194,7 +194,7 @@ impl Region {
         unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(at, bytes.len()) };
     }
 
-    /// What who may use it from elsewhere needs to know: where, and by which key. None if nobody
+    /// What a peer that may use it needs to know: where it is, and by which key. None if no peer
     /// may.
     #[must_use]
     pub fn remote(&self) -> Option<Remote> {
