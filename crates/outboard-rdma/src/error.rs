@@ -57,6 +57,9 @@ pub enum Error {
         "memory of the program is not registered with RDMA adapters: at a fork, this system would leave it out of the child (Linux 5.12 and rdma-core 35 do not)"
     )]
     LostAtFork,
+    /// The library cannot register a dma-buf.
+    #[error("the RDMA library registers no dma-buf; install rdma-core 34 or later")]
+    NoDmaBuf,
     /// A call of the library failed.
     #[error("{call} failed for the RDMA device `{device}`: {}", io::Error::from_raw_os_error(*.errno))]
     Call {
@@ -79,6 +82,7 @@ impl From<Error> for io::Error {
             Error::NoLibrary { .. }
             | Error::UnusableLibrary { .. }
             | Error::NoDevice
+            | Error::NoDmaBuf
             | Error::LostAtFork => io::ErrorKind::Unsupported,
             Error::UnknownDevice { .. } => io::ErrorKind::NotFound,
             Error::NoPort { .. } => io::ErrorKind::AddrNotAvailable,

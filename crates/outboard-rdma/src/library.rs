@@ -27,6 +27,8 @@ macro_rules! functions {
             /// Whether a child of a fork gets copies of registered pages, and leaves this process
             /// those that the adapter knows.
             pub(crate) children_get_copies: bool,
+            /// `ibv_reg_dmabuf_mr`, since rdma-core 34.
+            pub(crate) register_dma_buf: Option<RegisterDmaBuf>,
         }
 
         impl Library {
@@ -37,6 +39,7 @@ macro_rules! functions {
                     Ok(Library {
                         $($symbol: *library.get(concat!(stringify!($symbol), "\0").as_bytes())?,)*
                         children_get_copies: false,
+                        register_dma_buf: None,
                     })
                 }
             }
@@ -71,6 +74,11 @@ functions! {
     ibv_destroy_qp(*mut QueuePair) -> c_int;
     ibv_wc_status_str(c_uint) -> *const c_char;
 }
+
+/// The domain, where the memory begins in the buffer, its bytes, the address by which works name
+/// it, the buffer, and who may do what.
+type RegisterDmaBuf =
+    unsafe extern "C" fn(*mut Domain, u64, usize, u64, c_int, c_int) -> *mut Region;
 
 /// With less, the library itself writes a warning to standard error.
 const LEAST_LOCKED: u64 = 32 << 10;
@@ -109,6 +117,9 @@ impl Library {
         // elsewhere it has regions left out of children, which never use them.
         unsafe { (functions.ibv_fork_init)() };
         functions.children_get_copies = children_get_copies(&library);
+        // SAFETY: the function of infiniband/verbs.h with these arguments.
+        let found = unsafe { library.get::<RegisterDmaBuf>(b"ibv_reg_dmabuf_mr\0") };
+        functions.register_dma_buf = found.ok().map(|found| *found);
         // Its functions are used until the process ends.
         std::mem::forget(library);
         Ok(functions)

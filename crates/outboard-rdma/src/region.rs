@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -110,6 +111,22 @@ impl Registration {
             other => other,
         })?;
         Ok(Registration { domain: Arc::clone(domain), region, start: start as u64, bytes, access })
+    }
+
+    /// Memory of another device, as [`Borrowed::of_dma_buf`] says.
+    fn of_dma_buf(
+        domain: &Arc<Domain>,
+        (buffer, offset): (BorrowedFd<'_>, u64),
+        (start, bytes): (u64, usize),
+        access: Access,
+    ) -> Result<Registration, Error> {
+        let register = domain.device.library.register_dma_buf.ok_or(Error::NoDmaBuf)?;
+        let flags = (ffi::IBV_ACCESS_LOCAL_WRITE | access.of_peers()) as c_int;
+        let (pd, fd) = (domain.domain.as_ptr(), buffer.as_raw_fd());
+        // SAFETY: the domain is there, the descriptor is open, and the kernel checks the rest.
+        let region = unsafe { register(pd, offset, bytes, start, fd, flags) };
+        let region = domain.device.made("ibv_reg_dmabuf_mr", region)?;
+        Ok(Registration { domain: Arc::clone(domain), region, start, bytes, access })
     }
 
     /// Has the adapter forget the memory.
@@ -239,6 +256,23 @@ impl Borrowed {
     ) -> Result<Borrowed, Error> {
         // SAFETY: by the contract above.
         let registration = unsafe { Registration::create(domain, start, bytes, access) }?;
+        Ok(Borrowed { registration, ended: false })
+    }
+
+    /// Lends memory of another device, for which a *dma-buf* stands, a descriptor of the kernel's:
+    /// `bytes` of it from `offset` on, which works name by the addresses from `start` on. The
+    /// memory stays there while the adapter knows it.
+    ///
+    /// # Errors
+    /// [`Error::NoDmaBuf`], or why the kernel or the adapter's driver refuses it.
+    pub fn of_dma_buf(
+        domain: &Arc<Domain>,
+        (buffer, offset): (BorrowedFd<'_>, u64),
+        (start, bytes): (u64, usize),
+        access: Access,
+    ) -> Result<Borrowed, Error> {
+        let registration =
+            Registration::of_dma_buf(domain, (buffer, offset), (start, bytes), access)?;
         Ok(Borrowed { registration, ended: false })
     }
 

@@ -1,9 +1,11 @@
 //! What a key opens and what it does not, between two queue pairs of whatever device there is.
 
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outboard_test_support::skip;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use super::*;
 
@@ -205,4 +207,47 @@ fn who_may_write_may_not_read() {
     unsafe { worker.pair.read(1, (&own.memory, start), 19, place) }.unwrap();
     assert!(matches!(next(&worker), Err(WorkError::Other(_))));
     assert!(take_back(own).iter().all(|byte| *byte == 7), "nothing was read");
+}
+
+/// A dma-buf of pages of this process, which the kernel's `udmabuf` makes.
+fn dma_buf() -> std::io::Result<OwnedFd> {
+    const UDMABUF_CREATE: libc::c_ulong = 0x4018_7542;
+    let pages = memfd_create("pages", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC)?;
+    ftruncate(&pages, BYTES as u64)?;
+    fcntl_add_seals(&pages, SealFlags::SHRINK)?;
+    let maker = std::fs::OpenOptions::new().read(true).write(true).open("/dev/udmabuf")?;
+    // `struct udmabuf_create`: the file and flags, and which bytes of it.
+    let create = [pages.as_raw_fd() as u64, 0, BYTES as u64];
+    // SAFETY: the structure that this request reads.
+    let made = unsafe { libc::ioctl(maker.as_raw_fd(), UDMABUF_CREATE, create.as_ptr()) };
+    if made < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, which nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+}
+
+/// Soft-RoCE, for one, does not take them.
+#[test]
+fn a_dma_buf_is_taken_or_refused_by_name() {
+    let device = needs_a_device!(
+        names().and_then(|names| Device::open(names.first().ok_or(Error::NoDevice)?))
+    );
+    let buffer = match dma_buf() {
+        Ok(buffer) => buffer,
+        Err(error) => skip!("no dma-buf can be made here: {error}"),
+    };
+    let domain = Domain::create(&device).unwrap();
+    let addresses = (0x7000_0000, BYTES);
+    match Borrowed::of_dma_buf(&domain, (buffer.as_fd(), 0), addresses, Access::Own) {
+        Ok(memory) => {
+            assert_eq!(memory.addresses(), 0x7000_0000..0x7000_0000 + BYTES as u64);
+            assert!(memory.end().is_ok());
+        }
+        Err(error) => {
+            let (words, name) = (error.to_string(), device.name());
+            let refused = format!("ibv_reg_dmabuf_mr failed for the RDMA device `{name}`: ");
+            assert!(words.starts_with(&refused) || matches!(error, Error::NoDmaBuf), "{words}");
+        }
+    }
 }
