@@ -64,7 +64,7 @@ fn move_directly(lender: &Lender, mover: &Mover, reads: bool) -> io::Result<f64>
     // SAFETY: both vectors outlive what is done with them below.
     let loan = unsafe { lender.lend(lent, there.len()) }?;
     // SAFETY: as above.
-    unsafe { mover.add_memory(start, here.len()) }?;
+    let own = unsafe { mover.add_memory(start, here.len()) }?;
     let began = Instant::now();
     let moved: u64 = mover.moved().iter().sum();
     let done = std::thread::scope(|scope| {
@@ -94,7 +94,7 @@ fn move_directly(lender: &Lender, mover: &Mover, reads: bool) -> io::Result<f64>
     });
     let bytes = mover.moved().iter().sum::<u64>() - moved;
     let rate = bytes as f64 / 1e6 / began.elapsed().as_secs_f64();
-    mover.remove_memory(start);
+    mover.remove_memory(own);
     lender.take_back(loan);
     drop((here, there));
     done.map(|()| rate)

@@ -8,7 +8,7 @@
 //!
 //! Where an adapter of the worker's moves bytes itself, from and to memory that the client lends, a
 //! chunk is a frame without them: [`LaneKind::Readable`] towards the worker, [`LaneKind::Written`]
-//! towards the client. After a loss, chunks are sent again with their bytes.
+//! towards the client. After a loss, what has not moved is sent again with its bytes.
 //!
 //! Between two workers, chunks and grants go both ways, and no chunk is sent before it is granted,
 //! the first ones included: the grant says that the receiving worker has staging memory.
@@ -50,14 +50,17 @@ pub enum LaneKind {
     /// Worker to worker: what the number `transfer` stands for has happened, or never will if
     /// `index` is not 0.
     Reached,
-    /// Client to worker: the bytes of a transfer towards the client may be written into memory that
-    /// it lends. A [`Lent`] follows.
+    /// Client to worker: an adapter may move the bytes of a transfer to or from memory that the
+    /// client lends. A [`Lent`] follows.
     Lend,
     /// Worker to client: the chunk's bytes have been written there.
     Written,
     /// Client to worker: the chunk's bytes are to be read from memory that the client lends. A
     /// [`Place`] follows. The frame has been received when they have been read.
     Readable,
+    /// Worker to client, which has said that it heeds it: an adapter moves bytes between lent
+    /// memory and the device itself, so copies to the device from there need no staging memory.
+    Unstaged,
 }
 
 /// A place in memory that the client lends to an adapter of the worker's.
@@ -69,7 +72,7 @@ pub struct Place {
     pub key: u32,
 }
 
-/// Memory for all bytes of a transfer towards the client.
+/// Memory for all bytes of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lent {
     /// Where it begins.
@@ -184,6 +187,7 @@ impl LaneHeader {
             7 => LaneKind::Lend,
             8 => LaneKind::Written,
             9 => LaneKind::Readable,
+            10 => LaneKind::Unstaged,
             value => {
                 return Err(DecodeError::Invalid {
                     what: "kind of lane frame",

@@ -8,6 +8,10 @@ pub const MAX_FRAME: usize = 16 << 20;
 /// Largest copy that travels inside a command or reply, in bytes; above it, bulk lanes carry it.
 pub const MAX_INLINE: usize = 64 << 10;
 
+/// Copies of at least so many bytes need no staging memory where an adapter moves them between lent
+/// memory and a device's.
+pub const UNSTAGED_FROM: u64 = 1 << 20;
+
 /// Most bytes of mapped memory whose sums one answer compares.
 pub const MAX_COMPARED: usize = 4 << 20;
 

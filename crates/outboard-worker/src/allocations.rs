@@ -5,10 +5,25 @@ use outboard_ranges::RangeMap;
 use outboard_wire::boxes::{Extent, Layout};
 use outboard_wire::{ContextId, DevicePtr};
 
+use super::staging::Registered;
+
 /// Device memory that the client may name in copies. With unified addressing the driver would take
 /// any address of this process, so that every address from the wire is looked up here first.
 #[derive(Debug, Default)]
-pub(crate) struct Allocations(RangeMap<DevicePtr, ContextId>);
+pub(crate) struct Allocations(RangeMap<DevicePtr, Allocation>);
+
+#[derive(Debug)]
+struct Allocation {
+    owner: ContextId,
+    /// What an adapter knows of it, until it is taken out.
+    registered: Registered,
+}
+
+impl Allocation {
+    fn of(owner: ContextId) -> Allocation {
+        Allocation { owner, registered: Registered::default() }
+    }
+}
 
 /// In place of a context: mapped memory, which is of none. Ranges of it that touch may be used as
 /// one.
@@ -16,12 +31,12 @@ const MAPPED: ContextId = ContextId::NONE;
 
 impl Allocations {
     pub(crate) fn insert(&mut self, base: DevicePtr, bytes: u64, ctx: ContextId) {
-        self.0.insert(base, bytes, ctx);
+        self.0.insert(base, bytes, Allocation::of(ctx));
     }
 
     /// Notes a mapping that a device may use.
     pub(crate) fn insert_mapped(&mut self, base: DevicePtr, bytes: u64) {
-        self.0.insert(base, bytes, MAPPED);
+        self.0.insert(base, bytes, Allocation::of(MAPPED));
     }
 
     /// How many there are.
@@ -41,20 +56,32 @@ impl Allocations {
 
     /// `Ok` if `bytes` at `address` lie in one allocation, or in mappings next to each other.
     pub(crate) fn check(&self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
-        let (base, len, owner) = self.0.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (base, len, found) = self.0.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if bytes <= len - address.since(base) {
             return Ok(());
         }
         let mut covered = base.offset(len);
-        let end = address.checked_add(bytes).filter(|_| *owner == MAPPED);
+        let end = address.checked_add(bytes).filter(|_| found.owner == MAPPED);
         let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         while covered < end {
             match self.0.get(covered) {
-                Some((len, &MAPPED)) => covered = covered.offset(len),
+                Some((len, next)) if next.owner == MAPPED => covered = covered.offset(len),
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
         }
         Ok(())
+    }
+
+    /// The allocation in which all of these bytes lie: where it begins, its bytes, and what an
+    /// adapter knows of it.
+    pub(crate) fn whole(
+        &self,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Option<((DevicePtr, u64), &Registered)> {
+        let (base, len, found) = self.0.find(address)?;
+        let offset = address.since(base);
+        (offset < len && bytes <= len - offset).then_some(((base, len), &found.registered))
     }
 
     /// [`Allocations::check`] for `height` rows of `width` bytes, `pitch` apart.
@@ -83,12 +110,12 @@ impl Allocations {
 
     /// Where the allocations of a context begin.
     pub(crate) fn of(&self, ctx: ContextId) -> Vec<DevicePtr> {
-        self.0.iter().filter(|(.., owner)| **owner == ctx).map(|(address, ..)| address).collect()
+        self.0.iter().filter(|(.., it)| it.owner == ctx).map(|(address, ..)| address).collect()
     }
 
     /// Forgets the allocations of a context that is gone.
     pub(crate) fn forget(&mut self, ctx: ContextId) {
-        self.0.retain(|_, _, owner| *owner != ctx);
+        self.0.retain(|_, _, it| it.owner != ctx);
     }
 }
 
@@ -113,6 +140,11 @@ mod tests {
                 "{address:#x} {bytes:#x}"
             );
         }
+        let whole = |address, bytes| {
+            allocations.whole(DevicePtr(address), bytes).map(|((base, len), _)| (base.0, len))
+        };
+        assert_eq!(whole(0x1010, 0xf0), Some((0x1000, 0x100)));
+        assert_eq!([whole(0x1010, 0xf1), whole(0x10ff, u64::MAX), whole(0xfff, 1)], [None; 3]);
         assert!(allocations.check_rows(DevicePtr(0x1000), 0x10, 4, 0x40).is_ok());
         assert!(allocations.check_rows(DevicePtr(0x1000), 0x41, 4, 0x40).is_err());
         assert!(allocations.check_rows(DevicePtr(0x1000), 1, u64::MAX, u64::MAX).is_err());

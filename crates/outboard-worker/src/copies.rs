@@ -128,6 +128,7 @@ impl Copies {
             bulk: replier.bulk(),
             ctx,
             watcher,
+            registered: None,
         }
     }
 

@@ -85,7 +85,8 @@ pub use fuzzing::Fuzzed;
 #[cfg(feature = "fuzzing")]
 pub use io::hostile_peer;
 pub use io::{
-    Build, Bulk, Command, ContextMemory, Gauge, Handler, NextPoll, Replier, Sink, Start, Warm, run,
+    Build, Bulk, Command, ContextMemory, DeviceBytes, Gauge, Handler, NextPoll, Replier, Sink,
+    Start, Warm, run,
 };
 pub use prepared::{Prepared, Setup};
 pub use worker::Worker;

@@ -194,10 +194,33 @@ fn moves_copies(server: &Server) -> [bool; 2] {
     ["writes copies straight into", "reads copies straight from"].map(|said| log.contains(said))
 }
 
+/// Whether an adapter writes and reads copies from and to device memory. The software device's is
+/// this machine's, which stands in for what a GPU's driver shows to adapters.
+fn moves_device_memory(server: &Server) -> [bool; 2] {
+    let log = server.log();
+    ["from device memory into the client's", "memory into device memory"]
+        .map(|said| log.contains(said))
+}
+
+/// Device memory is left to the driver.
+const STAGED: [&str; 2] = ["--rdma-gpudirect", "off"];
+
+#[test]
+fn an_adapter_moves_copies_between_page_locked_and_device_memory() {
+    let pair = needs_two_devices!();
+    let server = pair.serve(&[]);
+    let program = pair.program("lent_memory").arg("2").arg("9");
+    let (direct, remote) = (program.directly(), program.through(&server));
+    direct.expect_success("lent_memory");
+    remote.expect_success("lent_memory");
+    assert_eq!(direct.stdout, remote.stdout);
+    assert_eq!(moves_device_memory(&server), [true; 2], "{}", server.log());
+}
+
 #[test]
 fn an_adapter_moves_copies_of_page_locked_memory() {
     let pair = needs_two_devices!();
-    let server = pair.serve(&[]);
+    let server = pair.serve(&STAGED);
     let before = pair.carried();
     let program = pair.program("lent_memory").arg("1").arg("3");
     let (direct, remote) = (program.directly(), program.through(&server));
@@ -206,6 +229,7 @@ fn an_adapter_moves_copies_of_page_locked_memory() {
     assert_eq!(direct.stdout, remote.stdout);
     assert_eq!(moves_copies(&server), [true; 2], "{}", server.log());
     assert!(pair.carried() - before > 30 << 20, "it goes over the cable");
+    assert_eq!(moves_device_memory(&server), [false; 2], "{}", server.log());
     // Pageable memory goes as before.
     let server = pair.serve(&[]);
     pair.program("only_copies").arg("0").arg("1").arg("4").through(&server).expect_success("it");
@@ -223,17 +247,25 @@ fn page_locked_memory_that_may_not_be_registered_goes_as_before() {
     assert_eq!(moves_copies(&server), [false; 2], "{}", server.log());
 }
 
+/// Ways in which the adapters fail, and come back.
+const LOST: (&str, &str) = ("ip link set LINK down", "sh PLUG_IN");
+const SILENT: (&str, &str) =
+    ("tc qdisc add dev LINK root netem loss 100%", "tc qdisc del dev LINK root");
+
 /// Copies that the adapter has not done are done again, and those after them go on lanes.
 #[test]
 fn copies_of_page_locked_memory_go_on_over_tcp_when_the_adapters_fail() {
     let pair = needs_two_devices!();
-    for (goes, comes) in [
-        ("ip link set LINK down", "sh PLUG_IN"),
-        ("tc qdisc add dev LINK root netem loss 100%", "tc qdisc del dev LINK root"),
+    let moves: [fn(&Server) -> [bool; 2]; 2] = [moves_copies, moves_device_memory];
+    for ((goes, comes), (mode, moves)) in [
+        (LOST, (&STAGED[..], moves[0])),
+        (SILENT, (&STAGED[..], moves[0])),
+        (LOST, (&[][..], moves[1])),
+        (SILENT, (&[][..], moves[1])),
     ] {
-        let server = pair.serve(&["--closed-grace", "60"]);
+        let server = pair.serve(&[&["--closed-grace", "60"][..], mode].concat());
         let program = pair.program("lent_memory").arg("1").arg("12").start_through(&server);
-        assert!(within(PATIENCE, || moves_copies(&server) == [true; 2]), "{}", server.log());
+        assert!(within(PATIENCE, || moves(&server) == [true; 2]), "{}", server.log());
         eprintln!("{goes}");
         pair.link(goes);
         let outcome = program.finish();
@@ -251,10 +283,7 @@ fn copies_of_page_locked_memory_go_on_over_tcp_when_the_adapters_fail() {
 #[test]
 fn a_session_goes_on_over_tcp_when_the_adapters_fail() {
     let pair = needs_two_devices!();
-    for (goes, comes) in [
-        ("ip link set LINK down", "sh PLUG_IN"),
-        ("tc qdisc add dev LINK root netem loss 100%", "tc qdisc del dev LINK root"),
-    ] {
+    for (goes, comes) in [LOST, SILENT] {
         let server = pair.serve(&["--closed-grace", "60"]);
         let mut program = pair.program("endless").arg("16").start_through(&server);
         program.wait_for_line("running");

@@ -74,7 +74,7 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
         let example = ["--package", "outboard-transport", "--example", "rdma-bandwidth"];
         run(cargo().arg("build").args(example))?;
     }
-    let machine = Machine { memory: 4096, limit: 900, cable: true, ..Machine::default() };
+    let machine = Machine { memory: 4096, limit: 1500, cable: true, ..Machine::default() };
     match machine.run(&command)? {
         0 => Ok(()),
         status => bail!("the tests of RDMA failed in the machine (status {status})"),

@@ -24,6 +24,10 @@ pub(crate) struct Args {
     /// machine's buses; those below the same switch, then the same bridge, then the same processor.
     #[arg(long, default_value = "all", value_name = "all|nearest")]
     rdma_adapters: Which,
+    /// Whether adapters read and write device memory themselves (GPUDirect RDMA): `auto` where the
+    /// CUDA driver gives a dma-buf, or the kernel has the module `nvidia-peermem`; `off` never.
+    #[arg(long, default_value = "auto", value_name = "auto|off")]
+    rdma_gpudirect: GpuDirect,
     /// How many messages each way are under way between two adapters.
     #[arg(long, default_value_t = Settings::default().depth, value_name = "N",
           value_parser = depth)]
@@ -45,6 +49,12 @@ enum Use {
 enum Which {
     All,
     Nearest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum GpuDirect {
+    Auto,
+    Off,
 }
 
 fn depth(text: &str) -> Result<u32, String> {
@@ -94,6 +104,7 @@ impl Args {
             networks: self.rdma_network.iter().map(IpNet::to_string).collect(),
             nearest: self.rdma_adapters == Which::Nearest,
             clear: self.rdma == Use::Clear,
+            gpudirect: self.rdma_gpudirect == GpuDirect::Auto,
             depth: self.rdma_depth,
             mtu: self.rdma_mtu,
         });

@@ -74,7 +74,10 @@ impl Session {
             let chunk = self.link().chunk(Direction::Up, bytes, is_asynchronous);
             let chunk = chunk_of_rows(chunk, copy.extent.width);
             let (place, host) = (copy.place().at(from), copy.host_range(sizes, from, bytes));
-            let upload = self.link().upload(bytes, chunk)?;
+            let upload = match self.link().needs_no_staging(&place, bytes) {
+                true => None,
+                false => self.link().upload(bytes, chunk)?,
+            };
             is_queued |= upload.is_none();
             let piece = |upload| Piece { upload, place, host, from, bytes };
             match upload {

@@ -329,6 +329,12 @@ impl Link {
         Ok(upload)
     }
 
+    /// Whether an adapter moves a copy from there to the device without staging memory, once the
+    /// copy's turn has come.
+    pub fn needs_no_staging(&self, from: &bulk::HostBytes, len: u64) -> bool {
+        self.shared.bulk.needs_no_staging(from, len)
+    }
+
     /// Opens a transfer to the worker that has no staging memory: its bytes can be sent only when
     /// the worker asks for them.
     pub fn upload_queued(&self, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {

@@ -845,6 +845,8 @@ pub struct Rdma {
     pub nearest: bool,
     /// Whether bytes go in the clear, though the session's connections are encrypted.
     pub clear: bool,
+    /// Whether adapters may read and write device memory themselves.
+    pub gpudirect: bool,
     /// Messages under way, each way.
     pub depth: u32,
     /// Bytes of a packet, at most.
@@ -857,6 +859,7 @@ impl Encode for Rdma {
         writer.put(&self.networks);
         writer.put(&self.nearest);
         writer.put(&self.clear);
+        writer.put(&self.gpudirect);
         writer.put(&self.depth);
         writer.put(&self.mtu);
     }
@@ -869,6 +872,7 @@ impl<'a> Decode<'a> for Rdma {
             networks: reader.get()?,
             nearest: reader.get()?,
             clear: reader.get()?,
+            gpudirect: reader.get()?,
             depth: reader.get()?,
             mtu: reader.get()?,
         })

@@ -3,16 +3,17 @@
 use outboard_abi::{CUmemorytype, CUresult, CUstream};
 use outboard_driver::call;
 use outboard_session::chunks::Cut;
+use outboard_wire::limits::UNSTAGED_FROM;
 use outboard_wire::messages::*;
 use outboard_wire::request::SEND;
-use outboard_wire::{StreamId, UnifiedPtr};
+use outboard_wire::{DevicePtr, StreamId, UnifiedPtr};
 
 use super::{Handle, Wait, current};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::CopyCommands;
 use crate::io::{Bulk, Replier};
 use crate::slots::{Slot, Slots};
-use crate::staging::{self, DeviceSide, Failed, Reached};
+use crate::staging::{self, CopySite, DeviceSide, Failed, Reached, Registered};
 use crate::worker::Worker;
 use outboard_control::meter::{self, Direction, Way};
 
@@ -158,8 +159,10 @@ impl Worker {
         let cut = Cut::new(bytes, chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let site = target(self).and_then(|target| Ok((target, self.stream(stream)?)));
         let started = site.map_err(Failed::NotStarted).and_then(|(target, stream)| {
+            let registered = self.registered(&target, bytes);
             let site = self.copy_site(stream).map_err(Failed::NotStarted)?;
-            start(&site, cut, &target)
+            let known = registered.and_then(|(range, registered)| registered.known(&site, range));
+            start(&CopySite { registered: known.as_ref(), ..site }, cut, &target)
         });
         started.map_err(|failed| match failed {
             Failed::BrokeOff(error) => error,
@@ -172,6 +175,17 @@ impl Worker {
                 CUresult::CUDA_ERROR_INVALID_VALUE
             }
         })
+    }
+
+    /// What an adapter knows of the allocation that a copy uses, if it is worth while and may be.
+    fn registered(&self, side: &DeviceSide, bytes: u64) -> Option<((DevicePtr, u64), Registered)> {
+        let DeviceSide::Linear(address) = *side else { return None };
+        let bulk = self.client.replier()?.bulk();
+        if bytes < UNSTAGED_FROM || !bulk.takes_devices() {
+            return None;
+        }
+        let (range, registered) = self.memory.allocations.whole(address, bytes)?;
+        Some((range, registered.clone()))
     }
 
     /// Starts a copy through memory that the client shares.

@@ -22,6 +22,8 @@ pub(super) struct Adapters {
     ports: Arc<[Port]>,
     settings: Settings,
     clear: bool,
+    /// Whether they may know memory of devices.
+    gpudirect: bool,
 }
 
 /// Which adapters of this machine a session may use, and how.
@@ -46,7 +48,7 @@ impl Wanted {
         let allowed = Allowed { devices: rdma.devices.clone(), networks, near: near.clone() };
         let ports = allowed.ports().map_err(|error| error.to_string())?.into();
         let settings = Settings::with(rdma.depth, rdma.mtu);
-        Ok(Adapters { ports, settings, clear: rdma.clear })
+        Ok(Adapters { ports, settings, clear: rdma.clear, gpudirect: rdma.gpudirect })
     }
 }
 
@@ -103,7 +105,9 @@ impl Adapters {
                     return Err(wrong("the client lends memory, and wants its bytes encrypted"));
                 }
                 match direct::take(&*stream, || open(place), self.settings, deadline)? {
-                    Ok(mover) => mover.map_or(Ok(()), |mover| borrowing.begin(mover))?,
+                    Ok(mover) => {
+                        mover.map_or(Ok(()), |mover| borrowing.begin(mover, self.gpudirect))?;
+                    }
                     Err(error) => {
                         tracing::info!(%error, "no adapter moves copies by itself");
                     }

@@ -29,6 +29,7 @@ mod registry;
 mod replier;
 mod requests;
 mod secure;
+mod stays;
 mod stream_switch;
 mod watch;
 
@@ -63,6 +64,7 @@ use outboard_control::messages::{self, ToSupervisor, ToWorker};
 use outboard_control::meter;
 use outboard_control::number::Number;
 
+pub use bulk::DeviceBytes;
 use bulk::Direct;
 pub(crate) use bulk::Half;
 pub(crate) use bulk::KnownMemory;
@@ -79,6 +81,7 @@ pub(crate) use peers::{Called, Peers};
 pub(crate) use registry::Registry;
 pub use replier::Replier;
 use secure::Secure;
+pub(crate) use stays::Stay;
 use stream_switch::StreamSwitch;
 
 /// In nanoseconds.

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use super::gate::Gate;
 use super::peers::Called;
+use super::stays::Stays;
 use outboard_control::messages::{self, FileAnswer, ToSupervisor};
 use outboard_wire::codec::decode_all;
 use outboard_wire::files::FileReference;
@@ -36,8 +36,8 @@ struct Inner {
     state: Mutex<RegistryState>,
     /// Where commands wait while the driver is suspended, if it can be.
     gate: Option<Gate>,
-    /// Whether the session has what the driver cannot suspend.
-    stays: AtomicBool,
+    /// What keeps the driver from being suspended.
+    stays: Stays,
 }
 
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Registry {
         Registry(Arc::new(Inner {
             state: Mutex::new(RegistryState { control, last: 0, requests, shared, granted }),
             gate,
-            stays: AtomicBool::new(false),
+            stays: Stays::default(),
         }))
     }
 
@@ -232,21 +232,24 @@ impl Registry {
         self.0.gate.as_ref()
     }
 
+    /// What keeps the driver from being suspended.
+    pub(super) fn stays(&self) -> &Stays {
+        &self.0.stays
+    }
+
     /// Whether the session has communicators: other ranks wait for it, and NCCL's memory is mapped
     /// by them.
     pub(crate) fn has_communicators(&self, any: bool) {
-        self.0.stays.store(any, Ordering::Release);
+        self.0.stays.has_communicators(any);
     }
 
     /// The supervisor wants the driver suspended: says whether it can be.
     pub(super) fn suspend(&self) {
-        let stays = self.0.stays.load(Ordering::Acquire);
-        if stays {
-            tracing::info!(
-                "the session is not suspended: it has communicators of NCCL, whose other ranks would wait for it"
-            );
+        let why = self.stays().why();
+        if let Some(why) = why {
+            tracing::info!("the session is not suspended: {why}");
         }
-        let quiet = !stays && self.gate().is_some_and(Gate::close);
+        let quiet = why.is_none() && self.gate().is_some_and(Gate::close);
         self.send(&ToSupervisor::Quiet { quiet });
     }
 
@@ -415,16 +418,22 @@ mod tests {
     }
 
     #[test]
-    fn a_session_with_communicators_is_not_suspended() {
+    fn a_session_with_communicators_or_registered_memory_is_not_suspended() {
         let (supervisor, ours) = messages::pair().unwrap();
         let registry = Registry::new(Arc::new(ours), true);
         registry.gate().unwrap().leave();
         registry.has_communicators(true);
         registry.suspend();
         registry.has_communicators(false);
+        let stays = [registry.stays().stay(), registry.stays().stay()];
+        for stay in stays {
+            registry.suspend();
+            drop(stay);
+        }
         registry.suspend();
         let answers = messages_to(&supervisor).into_iter().map(|(message, _)| message);
-        assert!(answers.eq([false, true].map(|quiet| ToSupervisor::Quiet { quiet })));
+        let quiet = [false, false, false, true];
+        assert!(answers.eq(quiet.map(|quiet| ToSupervisor::Quiet { quiet })));
         assert!(registry.gate().unwrap().is_closed());
     }
 

@@ -22,6 +22,7 @@ use super::link_adapters::LinkAdapters;
 use super::peers::Peers;
 use super::registry::Registry;
 use super::requests::PendingAnswer;
+use super::stays::Stay;
 use outboard_control::meter::{self, Direction, Way};
 
 /// Answers commands, from any thread, in any order.
@@ -123,6 +124,11 @@ impl Replier {
         let (bulk, peers) =
             (Bulk::new(None, Arc::default()), Peers::new(None, 1, LinkAdapters::default()));
         Ok(Replier::new(connection, bulk, peers, Registry::new(Arc::new(nobody), false)))
+    }
+
+    /// Keeps the session from being suspended while what this returns is there.
+    pub(crate) fn stay(&self) -> Stay {
+        self.registry.stays().stay()
     }
 
     /// Answers command `seq` with a CUresult and what it returns.

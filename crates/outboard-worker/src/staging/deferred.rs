@@ -49,10 +49,13 @@ impl DeferredCopy {
         self.queue.table
     }
 
+    pub(super) fn context(&self) -> Handle<CUctx_st> {
+        self.queue.context
+    }
+
     /// Makes the copy's context current on this thread.
     pub(super) fn enter(&self) -> Result<(), CUresult> {
-        let context: Handle<CUctx_st> = self.queue.context;
-        call!(self.queue.table, cuCtxSetCurrent(context.get()))
+        call!(self.queue.table, cuCtxSetCurrent(self.context().get()))
     }
 
     /// The stream that copies of this direction share. The context is current.

@@ -20,8 +20,10 @@ use super::deferred::DeferredCopy;
 use super::incoming::{Emptying, In, Reached};
 use super::line::Turn;
 use super::outgoing::Copied;
+use super::registered::RegisteredMemory;
 use super::starting::{self, OwnStream, Progress, Stage, StartReport, StartsLater};
 use super::transfer::{CopySite, DeviceSide, Failed};
+use super::unstaged;
 use super::watch::{CopyDescription, Step, Watched};
 use crate::io::Sink;
 
@@ -48,6 +50,8 @@ struct Later {
     bytes: Bytes,
     turn: Turn,
     ticket: Ticket,
+    /// Its memory, if an adapter knows it.
+    registered: Option<Arc<RegisteredMemory>>,
     copied: AtomicBool,
 }
 
@@ -84,6 +88,11 @@ impl Later {
             }
         }
     }
+
+    /// The memory between which and the client's an adapter moves its bytes.
+    fn unstaged(&self) -> Option<&Arc<RegisteredMemory>> {
+        self.registered.as_ref().filter(|_| self.own.bulk.is_lent(self.own.number))
+    }
 }
 
 impl StartsLater for Later {
@@ -99,13 +108,20 @@ impl StartsLater for Later {
     ) -> Result<(), CUresult> {
         let own = &self.own;
         let shared = |to_device| own.shared_stream(to_device).map(OwnStream::Shared);
-        match &self.bytes {
-            Bytes::ToHost => starting::copy_out(own, shared(false)?, share, target, report),
-            Bytes::Coming(copy) => {
+        // What has no share is not staged.
+        let unstaged = self.registered.as_ref().filter(|_| share.is_none());
+        match (&self.bytes, unstaged) {
+            (Bytes::ToHost, Some(memory)) => unstaged::copy_out(own, memory, target, report),
+            (Bytes::Asked(ask), Some(memory)) => {
+                let ask = || take(ask).into_iter().for_each(|ask| ask());
+                unstaged::copy_in(own, memory, target, report, ask)
+            }
+            (Bytes::ToHost, None) => starting::copy_out(own, shared(false)?, share, target, report),
+            (Bytes::Coming(copy), _) => {
                 report.moves(Emptying::new(Arc::clone(copy), None, None));
                 copy.queue(target, false)
             }
-            Bytes::Asked(ask) => {
+            (Bytes::Asked(ask), None) => {
                 let ask = || take(ask).into_iter().for_each(|ask| ask());
                 starting::copy_in(own, shared(true)?, share, target, report, ask)
             }
@@ -132,6 +148,7 @@ impl Waiting {
         }
         let share = match &later.bytes {
             Bytes::Coming(_) => None,
+            Bytes::ToHost | Bytes::Asked(_) if later.unstaged().is_some() => None,
             Bytes::ToHost | Bytes::Asked(_) => {
                 match later.ticket.try_reserve(later.own.groups.staging(), &later.own.watcher) {
                     None => return Step::ForBytes,
@@ -254,7 +271,9 @@ fn queue(
         bytes: groups.cut().len(),
     };
     let own = DeferredCopy::new(site, number, groups, line.view());
-    let later = Arc::new(Later { own, bytes, turn, ticket, copied: AtomicBool::new(false) });
+    let registered = site.registered.map(Arc::clone);
+    let copied = AtomicBool::new(false);
+    let later = Arc::new(Later { own, bytes, turn, ticket, registered, copied });
     let waiting = Waiting { later: Arc::clone(&later), progress, gave_up: false };
     site.watcher.add(Box::new(waiting), what);
     Ok(later)

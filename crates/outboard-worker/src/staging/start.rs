@@ -56,6 +56,9 @@ pub(crate) fn copy_out(
     cut: Cut,
     src: &DeviceSide,
 ) -> Result<Arc<dyn Copied>, Failed> {
+    if site.registered.is_some() {
+        return copy_out_later(site, number, cut, src);
+    }
     let Some((groups, held)) = site.pool.reserve_operations(site.stream, cut) else {
         return copy_out_later(site, number, cut, src);
     };

@@ -13,6 +13,7 @@ use outboard_wire::{ContextId, DevicePtr, HostPtr};
 
 use super::account::Share;
 use super::memory::{Piece, Pool, View};
+use super::registered::RegisteredMemory;
 use super::watch::Watcher;
 use crate::boxes::{self, Placed};
 use crate::io::{Bulk, Replier};
@@ -32,6 +33,8 @@ pub(crate) struct CopySite<'a> {
     /// The client's name of the context.
     pub(crate) ctx: ContextId,
     pub(crate) watcher: &'a Arc<Watcher>,
+    /// The copy's memory, if an adapter knows it.
+    pub(crate) registered: Option<&'a Arc<RegisteredMemory>>,
 }
 
 /// Why a copy was not queued.

@@ -74,7 +74,8 @@ pub(crate) fn lanes(data: &[u8]) {
             | LaneKind::Acknowledge
             | LaneKind::Reached
             | LaneKind::Lend
-            | LaneKind::Readable => break,
+            | LaneKind::Readable
+            | LaneKind::Unstaged => break,
         }
         for Early { transfer, index, to, bytes } in table.downloads.take_free() {
             assert!(down.get().is_some() && last.get().is_none());

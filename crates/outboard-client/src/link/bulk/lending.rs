@@ -5,10 +5,12 @@
 //! whatever comes again on lanes, no adapter writes there any more.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use outboard_transport::rdma::direct::{Lender, Loan};
 use outboard_wire::lane::Place;
+use outboard_wire::limits::UNSTAGED_FROM;
 
 use super::super::locks::lock;
 use super::host_bytes::HostBytes;
@@ -22,6 +24,8 @@ pub(in super::super) struct Lending {
     lender: OnceLock<Lender>,
     /// The program's page-locked memory, by its first address.
     memory: Mutex<BTreeMap<u64, PageLocked>>,
+    /// Whether the adapter moves bytes between lent memory and the device itself.
+    unstaged: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -44,6 +48,18 @@ impl Lending {
     pub(in super::super) fn begin(&self, lender: Lender) {
         // There is one for each session; another one would end here.
         let _ = self.lender.set(lender);
+    }
+
+    /// From here on, the adapter moves bytes between lent memory and the device itself.
+    pub(super) fn is_unstaged(&self) {
+        self.unstaged.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a copy of so many bytes from there to the device needs no staging memory.
+    pub(super) fn needs_no_staging(&self, host: &HostBytes, len: u64) -> bool {
+        self.unstaged.load(Ordering::Relaxed)
+            && len >= UNSTAGED_FROM
+            && self.lend(host, len).is_some()
     }
 
     fn lender(&self) -> Option<&Lender> {

@@ -82,6 +82,10 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
                 place(bulk, free);
                 true
             }
+            LaneKind::Unstaged => {
+                bulk.lending.is_unstaged();
+                false
+            }
             LaneKind::Acknowledge if bulk.is_resumable() => continue,
             LaneKind::Answer
             | LaneKind::Acknowledge

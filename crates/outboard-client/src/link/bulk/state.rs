@@ -121,6 +121,11 @@ impl Bulk {
         if self.is_resumable() { self.lending.lend(host, len) } else { None }
     }
 
+    /// Whether a copy from there to the device needs no staging memory, as an adapter moves it.
+    pub(in super::super) fn needs_no_staging(&self, host: &HostBytes, len: u64) -> bool {
+        self.is_resumable() && self.lending.needs_no_staging(host, len)
+    }
+
     /// Wakes the lanes and the threads that wait for one.
     pub(super) fn tell_all(&self) {
         drop(lock(&self.table));

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use outboard_session::chunks::Cut;
 use outboard_transport::PEER_CHECK;
+use outboard_wire::lane::Lent;
 
 use super::super::error::LinkError;
 use super::super::locks::lock;
@@ -133,7 +134,12 @@ impl Upload<'_> {
     pub unsafe fn later(mut self, from: impl Into<HostBytes>) -> (Ticket, Later) {
         self.goes_on = true;
         let from = from.into();
-        let _ = self.shared.bulk.lent(&from, self.cut.len());
+        if let Some(place) = self.shared.bulk.lent(&from, self.cut.len())
+            && self.shared.bulk.needs_no_staging(&from, self.cut.len())
+        {
+            let lent = Lent { place, bytes: self.cut.len(), chunk: self.cut.chunk() };
+            lanes::lend(self.shared, self.transfer, &lent);
+        }
         let (shared, transfer, cut) = (Arc::clone(self.shared), self.transfer, self.cut);
         let ticket = Ticket {
             shared: Arc::clone(&shared),

@@ -49,6 +49,7 @@ fn full_start() -> Start {
             networks: vec!["10.0.0.0/8".into()],
             nearest: true,
             clear: true,
+            gpudirect: true,
             depth: 0x81,
             mtu: 0x82,
         }),

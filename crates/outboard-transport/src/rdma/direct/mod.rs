@@ -28,7 +28,7 @@ use crate::random::random;
 use crate::settling::{READY, STAYS, read_answer, read_byte, refusal};
 use crate::stream::Stream;
 pub use lender::{Lender, Loan};
-pub use mover::Mover;
+pub use mover::{Mover, Own};
 pub use outboard_rdma::Remote;
 
 /// Works of the server's end that may be under way, one for each thread of a lane.
@@ -79,7 +79,7 @@ pub fn lend(
         }
     };
     let own = End { address: prepared.address, settings };
-    write_all(stream, &[&[COMES, served][..], &own.encode()].concat())?;
+    write_all(stream, &[&[HEEDS, served][..], &own.encode()].concat())?;
     if let Err(why) = read_answer(stream, deadline)? {
         return Ok(Err(why));
     }
@@ -100,7 +100,8 @@ pub fn take(
     settings: Settings,
     deadline: Instant,
 ) -> io::Result<io::Result<Option<Mover>>> {
-    if read_byte(stream, deadline)? == STAYS {
+    let comes = read_byte(stream, deadline)?;
+    if comes == STAYS {
         return Ok(Ok(None));
     }
     let served = read_byte(stream, deadline)?;
@@ -120,7 +121,7 @@ pub fn take(
         Ok(prepared) => {
             let own = End { address: prepared.address, settings };
             write_all(stream, &[&[READY][..], &own.encode()].concat())?;
-            Ok(Ok(Some(Mover::new(prepared))))
+            Ok(Ok(Some(Mover::new(prepared, comes == HEEDS))))
         }
         Err(why) => {
             write_all(stream, &refusal(&why))?;
@@ -129,5 +130,6 @@ pub fn take(
     }
 }
 
-/// What the client begins with, unless it stays.
-const COMES: u8 = 1;
+/// What the client begins with, unless it stays: it heeds what the server says of device memory. An
+/// older one, which does not, begins with 1.
+const HEEDS: u8 = 2;

@@ -23,6 +23,9 @@ const LOOK: Duration = Duration::from_micros(50);
 /// How long works of a connection that has ended may take to say so.
 const FLUSH: Duration = Duration::from_secs(5);
 
+/// Memory here that the adapter knows, until [`Mover::remove_memory`].
+pub struct Own(Arc<Borrowed>);
+
 /// Moves bytes between memory here and memory that the client lends.
 pub struct Mover {
     domain: Arc<Domain>,
@@ -35,6 +38,7 @@ pub struct Mover {
     changed: Condvar,
     /// Bytes that were written, and read.
     moved: [AtomicU64; 2],
+    heeds: bool,
 }
 
 #[derive(Default)]
@@ -52,7 +56,7 @@ struct Works {
 }
 
 impl Mover {
-    pub(super) fn new(prepared: Prepared) -> Mover {
+    pub(super) fn new(prepared: Prepared, heeds: bool) -> Mover {
         let Prepared { domain, channel, queue, pair, .. } = prepared;
         Mover {
             domain,
@@ -63,6 +67,7 @@ impl Mover {
             works: Mutex::default(),
             changed: Condvar::new(),
             moved: Default::default(),
+            heeds,
         }
     }
 
@@ -73,16 +78,55 @@ impl Mover {
     ///
     /// # Errors
     /// Why the adapter does not take it.
-    pub unsafe fn add_memory(&self, start: *mut u8, bytes: usize) -> Result<(), Error> {
+    pub unsafe fn add_memory(&self, start: *mut u8, bytes: usize) -> Result<Own, Error> {
         // SAFETY: by the contract above.
         let memory = unsafe { Borrowed::create(&self.domain, start, bytes, Access::Own) }?;
-        lock(&self.own).insert(start as u64, Arc::new(memory));
-        Ok(())
+        Ok(self.add(memory))
+    }
+
+    fn add(&self, memory: Borrowed) -> Own {
+        let memory = Arc::new(memory);
+        lock(&self.own).insert(memory.addresses().start, Arc::clone(&memory));
+        Own(memory)
+    }
+
+    /// Has the adapter know memory of a device of this machine: `bytes` from the address `start`
+    /// on, by the device's own driver, or by a `dma-buf` that begins there.
+    ///
+    /// # Safety
+    /// As of [`add_memory`](Self::add_memory), without a `dma_buf`.
+    ///
+    /// # Errors
+    /// Why the adapter does not take it.
+    pub unsafe fn add_device_memory(
+        &self,
+        (start, bytes): (u64, usize),
+        dma_buf: Option<BorrowedFd<'_>>,
+    ) -> Result<Own, Error> {
+        let memory = match dma_buf {
+            Some(buffer) => {
+                Borrowed::of_dma_buf(&self.domain, (buffer, 0), (start, bytes), Access::Own)
+            }
+            // SAFETY: by the contract above.
+            None => unsafe { Borrowed::create(&self.domain, start as *mut u8, bytes, Access::Own) },
+        }?;
+        Ok(self.add(memory))
     }
 
     /// The adapter forgets memory, which no thread has it use.
-    pub fn remove_memory(&self, start: *mut u8) {
-        drop(lock(&self.own).remove(&(start as u64)));
+    pub fn remove_memory(&self, Own(memory): Own) {
+        let mut own = lock(&self.own);
+        let start = memory.addresses().start;
+        // There may be other memory by now.
+        if own.get(&start).is_some_and(|there| Arc::ptr_eq(there, &memory)) {
+            own.remove(&start);
+        }
+    }
+
+    /// Whether the client heeds what it is told of device memory.
+    #[must_use]
+    pub fn heeds(&self) -> bool {
+        self.heeds
     }
 
     fn knows(&self, address: u64, bytes: usize) -> Option<Arc<Borrowed>> {
@@ -121,14 +165,28 @@ impl Mover {
     /// # Errors
     /// If the connection has failed.
     pub unsafe fn read(&self, to: *mut u8, bytes: usize, from: Remote) -> io::Result<()> {
-        let Some(memory) = self.knows(to as u64, bytes) else {
-            let read = self.read_apart(bytes, from)?;
-            // SAFETY: by the contract above.
-            unsafe { to.copy_from_nonoverlapping(read.as_ptr(), bytes) };
+        // SAFETY: by the contract above.
+        if unsafe { self.read_to_known(to as u64, bytes, from) }? {
             return Ok(());
-        };
+        }
+        let read = self.read_apart(bytes, from)?;
+        // SAFETY: by the contract above.
+        unsafe { to.copy_from_nonoverlapping(read.as_ptr(), bytes) };
+        Ok(())
+    }
+
+    /// The same for memory that may be a device's; whether it could be tried: the adapter must know
+    /// it.
+    ///
+    /// # Safety
+    /// As of [`read`](Self::read).
+    ///
+    /// # Errors
+    /// If the connection has failed.
+    pub unsafe fn read_to_known(&self, to: u64, bytes: usize, from: Remote) -> io::Result<bool> {
+        let Some(memory) = self.knows(to, bytes) else { return Ok(false) };
         // SAFETY: by the contract above; `in_parts` returns when the adapter is done.
-        unsafe { self.read_known(&memory, to as u64, bytes, from) }
+        unsafe { self.read_known(&memory, to, bytes, from) }.map(|()| true)
     }
 
     /// Reads bytes of the client's memory into memory of their own.
@@ -341,5 +399,11 @@ fn describe(error: WorkError) -> &'static str {
 impl std::fmt::Debug for Mover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mover").field("moved", &self.moved()).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Own {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Own").field(&self.0.addresses()).finish()
     }
 }

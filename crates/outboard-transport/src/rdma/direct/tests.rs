@@ -50,9 +50,9 @@ fn place(loan: &Loan, offset: usize) -> Remote {
     loan.remote(loan.addresses().start + offset as u64).unwrap()
 }
 
-fn know(mover: &Mover, memory: &Memory) {
+fn know(mover: &Mover, memory: &Memory) -> Own {
     // SAFETY: the tests' movers end before the memory goes.
-    unsafe { mover.add_memory(memory.at(0), BYTES) }.unwrap();
+    unsafe { mover.add_memory(memory.at(0), BYTES) }.unwrap()
 }
 
 fn pattern(offset: usize) -> u8 {
@@ -178,7 +178,7 @@ fn a_client_that_describes_nonsense_is_refused() {
     let (client, server) = pipe::pair().unwrap();
     let own = Prepared::new(endpoint().unwrap(), Access::RemoteReadWrite).unwrap();
     let own = End { address: own.address, settings: usual };
-    write_all(&*client, &[&[COMES, 0][..], &own.encode()].concat()).unwrap();
+    write_all(&*client, &[&[HEEDS, 0][..], &own.encode()].concat()).unwrap();
     let why = take(&*server, endpoint, usual, deadline).unwrap().unwrap_err();
     assert!(read_answer(&*client, deadline).unwrap().is_err(), "{why}");
     let (client, server) = pipe::pair().unwrap();

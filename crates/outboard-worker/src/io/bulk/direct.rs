@@ -1,4 +1,5 @@
-//! Chunks that an adapter moves itself, between staging memory and memory that the client lends.
+//! Chunks that an adapter moves itself, between staging or device memory and memory that the client
+//! lends.
 //!
 //! A lane carries the frames of such chunks without their bytes. Whatever fails ends the lane's
 //! connection: the client takes its memory back before it goes on over another one, and both sides
@@ -7,14 +8,16 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
-use outboard_transport::rdma::direct::{Mover, Remote};
+use outboard_transport::rdma::direct::{Mover, Own, Remote};
 use outboard_transport::{Stream, read_exact};
 use outboard_wire::lane::{LaneHeader, LaneKind, Lent, Place};
 
+use super::known::Told;
 use super::lanes::invalid;
-use super::{Bulk, lock};
+use super::origin::Origin;
+use super::{DeviceBytes, Sink, lock};
 
 /// Transfers for whose bytes memory is lent at once. The bytes of older ones come on lanes.
 const MOST_LENT: usize = 4096;
@@ -25,25 +28,57 @@ pub(in crate::io) struct Direct {
     mover: OnceLock<Mover>,
     /// Memory for transfers towards the client, and how many of its bytes have not gone.
     lent: Mutex<BTreeMap<u64, (Lent, u64)>>,
-    /// Whether the log says that it writes, and reads.
-    said: [AtomicBool; 2],
-    is_refused: AtomicBool,
+    /// Whether the log says what it does, for each [`Deed`].
+    said: [AtomicBool; 4],
+    /// Whether it may know memory of devices.
+    takes_devices: AtomicBool,
+    pub(super) told: Told,
     is_over: AtomicBool,
 }
 
-const WRITES: (usize, &str) =
-    (0, "an RDMA adapter writes copies straight into the client's page-locked memory");
-const READS: (usize, &str) =
-    (1, "an RDMA adapter reads copies straight from the client's page-locked memory");
+/// What the adapter does, as the log says it once.
+#[derive(Clone, Copy)]
+enum Deed {
+    Writes,
+    Reads,
+    WritesFromDevice,
+    ReadsToDevice,
+}
+
+impl Deed {
+    fn sentence(self) -> &'static str {
+        match self {
+            Deed::Writes => {
+                "an RDMA adapter writes copies straight into the client's page-locked memory"
+            }
+            Deed::Reads => {
+                "an RDMA adapter reads copies straight from the client's page-locked memory"
+            }
+            Deed::WritesFromDevice => {
+                "an RDMA adapter writes copies from device memory into the client's (GPUDirect)"
+            }
+            Deed::ReadsToDevice => {
+                "an RDMA adapter reads copies from the client's memory into device memory (GPUDirect)"
+            }
+        }
+    }
+}
 
 impl Direct {
     /// The client lends memory to an adapter from here on.
-    pub(in crate::io) fn begin(&self, mover: Mover) -> io::Result<()> {
+    pub(in crate::io) fn begin(&self, mover: Mover, takes_devices: bool) -> io::Result<()> {
+        self.takes_devices.store(takes_devices, Ordering::Relaxed);
         let twice = |_| invalid("the client lends memory to a second adapter");
         self.mover.set(mover).map_err(twice)
     }
 
-    fn mover(&self) -> Option<&Mover> {
+    /// Whether there is one that may know memory of devices.
+    pub(super) fn takes_devices(&self) -> bool {
+        self.takes_devices.load(Ordering::Relaxed) && self.mover().is_some()
+    }
+
+    /// It, as long as it is connected.
+    pub(super) fn mover(&self) -> Option<&Mover> {
         self.mover.get().filter(|mover| mover.is_connected())
     }
 
@@ -70,6 +105,18 @@ impl Direct {
         }
     }
 
+    /// Whether the client lends memory for the bytes of a transfer.
+    pub(super) fn is_lent(&self, transfer: u64) -> bool {
+        lock(&self.lent).contains_key(&transfer)
+    }
+
+    /// The adapter forgets memory here.
+    pub(super) fn remove_memory(&self, own: Own) {
+        if let Some(mover) = self.mover.get() {
+            mover.remove_memory(own);
+        }
+    }
+
     /// No more bytes of a transfer go.
     pub(super) fn forget(&self, transfer: u64) {
         lock(&self.lent).remove(&transfer);
@@ -79,11 +126,11 @@ impl Direct {
     /// whether it is.
     ///
     /// # Safety
-    /// The bytes at `from` are valid for reads.
+    /// The bytes at `from` are still there.
     ///
     /// # Errors
     /// If it may not be, or may come later.
-    pub(super) unsafe fn write(&self, header: &LaneHeader, from: *const u8) -> io::Result<bool> {
+    pub(super) unsafe fn write(&self, header: &LaneHeader, from: &Origin) -> io::Result<bool> {
         let Some(mover) = self.mover().filter(|_| header.kind == LaneKind::Chunk) else {
             return Ok(false);
         };
@@ -100,25 +147,45 @@ impl Direct {
         };
         let Some(place) = place else { return Ok(false) };
         // SAFETY: by the contract above.
-        let written = unsafe { mover.write(from, len as usize, remote(place)) }?;
+        let written = unsafe { mover.write(from.address(), len as usize, remote(place)) }?;
         if written {
-            self.say(WRITES);
+            self.say(match from {
+                Origin::Device(..) => Deed::WritesFromDevice,
+                _ => Deed::Writes,
+            });
         }
         Ok(written)
     }
 
-    fn read(&self, to: &mut [u8], place: Place) -> io::Result<()> {
+    fn mover_to_read(&self) -> io::Result<&Mover> {
         let lends = || io::Error::other("the client does not lend its memory any more");
-        let mover = self.mover().ok_or_else(lends)?;
+        self.mover().ok_or_else(lends)
+    }
+
+    fn read(&self, to: &mut [u8], place: Place) -> io::Result<()> {
+        let mover = self.mover_to_read()?;
         // SAFETY: the bytes are borrowed for as long as this takes.
         unsafe { mover.read(to.as_mut_ptr(), to.len(), remote(place)) }?;
-        self.say(READS);
+        self.say(Deed::Reads);
         Ok(())
     }
 
-    fn say(&self, (what, sentence): (usize, &str)) {
-        if !self.said[what].swap(true, Ordering::Relaxed) {
-            tracing::info!("{sentence}");
+    /// Whether the adapter knows the memory, and has read the bytes there.
+    ///
+    /// # Safety
+    /// These bytes of a device are valid for writes, and nobody else uses them.
+    unsafe fn read_to_device(&self, to: u64, len: usize, place: Place) -> io::Result<bool> {
+        // SAFETY: by the contract above.
+        let read = unsafe { self.mover_to_read()?.read_to_known(to, len, remote(place)) }?;
+        if read {
+            self.say(Deed::ReadsToDevice);
+        }
+        Ok(read)
+    }
+
+    fn say(&self, deed: Deed) {
+        if !self.said[deed as usize].swap(true, Ordering::Relaxed) {
+            tracing::info!("{}", deed.sentence());
         }
     }
 }
@@ -155,6 +222,37 @@ impl<'a> Source<'a> {
         Ok(Source::Lent(direct, place))
     }
 
+    /// Takes the bytes of a chunk to where they belong.
+    ///
+    /// # Safety
+    /// The chunk has been granted, and no other thread takes it.
+    pub(super) unsafe fn fill_slot(self, sink: &dyn Sink, header: &LaneHeader) -> io::Result<()> {
+        let (slot, len) = (sink.slot(header.index, header.len), header.len as usize);
+        match sink.device() {
+            // SAFETY: the sink promises that the slot of such a chunk is valid for writes of its
+            // length and unused until `filled`.
+            None => self.fill(unsafe { std::slice::from_raw_parts_mut(slot, len) }),
+            // SAFETY: as above.
+            Some(device) => unsafe { self.fill_device(device, slot as u64, len) },
+        }
+        .map(|()| sink.filled(header.index))
+    }
+
+    /// # Safety
+    /// These bytes of the device are valid for writes, and nobody else uses them.
+    unsafe fn fill_device(self, device: &dyn DeviceBytes, at: u64, len: usize) -> io::Result<()> {
+        if let Source::Lent(direct, place) = self
+            // SAFETY: by the contract above.
+            && unsafe { direct.read_to_device(at, len, place) }?
+        {
+            return Ok(());
+        }
+        let mut bytes = vec![0; len];
+        self.fill(&mut bytes)?;
+        device.write(at, &bytes);
+        Ok(())
+    }
+
     /// Takes the bytes.
     pub(super) fn fill(self, to: &mut [u8]) -> io::Result<()> {
         match self {
@@ -181,49 +279,4 @@ pub(super) fn read_lent(stream: &dyn Stream) -> io::Result<Lent> {
     let mut encoded = [0; Lent::SIZE];
     read_exact(stream, &mut encoded)?;
     Lent::decode(&encoded).map_err(invalid)
-}
-
-/// Staging memory that the adapter knows, while this lives.
-pub(crate) struct KnownMemory {
-    direct: Arc<Direct>,
-    start: *mut u8,
-}
-
-// SAFETY: only a name of the memory.
-unsafe impl Send for KnownMemory {}
-// SAFETY: as above.
-unsafe impl Sync for KnownMemory {}
-
-impl Drop for KnownMemory {
-    fn drop(&mut self) {
-        if let Some(mover) = self.direct.mover.get() {
-            mover.remove_memory(self.start);
-        }
-    }
-}
-
-impl Bulk {
-    /// Whether there is an adapter that moves chunks itself from and to memory that it knows.
-    pub(crate) fn has_mover(&self) -> bool {
-        self.inner.direct.mover().is_some()
-    }
-
-    /// Has that adapter know staging memory. `None` if it does not take it: then bytes go as
-    /// without it.
-    ///
-    /// # Safety
-    /// The memory stays mapped until what this returns has been dropped.
-    pub(crate) unsafe fn make_known(&self, start: *mut u8, bytes: usize) -> Option<KnownMemory> {
-        let direct = &self.inner.direct;
-        // SAFETY: by the contract above.
-        match unsafe { direct.mover()?.add_memory(start, bytes) } {
-            Ok(()) => Some(KnownMemory { direct: Arc::clone(direct), start }),
-            Err(error) => {
-                if !direct.is_refused.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "copies go through the RDMA streams of the session");
-                }
-                None
-            }
-        }
-    }
 }

@@ -15,6 +15,7 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::direct::Direct;
 use super::lanes::invalid;
+use super::origin::Origin;
 use super::{Chunk, lock};
 use outboard_control::meter::{self, Direction, Way};
 
@@ -51,19 +52,16 @@ pub(super) struct Writing {
 /// A frame with what it needs to be sent again.
 pub(super) struct Frame {
     header: LaneHeader,
-    from: *const u8,
+    from: Origin,
     sent: Option<Box<dyn FnOnce() + Send>>,
 }
-
-// SAFETY: as of `Chunk`.
-unsafe impl Send for Frame {}
 
 /// How long a reader whose connection was ended may take to find out.
 const STOPPING: Duration = Duration::from_secs(5);
 
 impl Frame {
     pub(super) fn control(header: LaneHeader) -> Frame {
-        Frame { header, from: std::ptr::dangling(), sent: None }
+        Frame { header, from: Origin::Nothing, sent: None }
     }
 
     /// Bytes behind its header.
@@ -76,14 +74,6 @@ impl Frame {
         if let Some(sent) = self.sent {
             sent();
         }
-    }
-
-    /// # Safety
-    /// Only to be used while the frame has not [come](Self::has_come).
-    unsafe fn bytes(&self) -> &'static [u8] {
-        // SAFETY: whoever sent the chunk promised that its bytes are valid for reads until `sent`
-        // is called; without bytes, any pointer will do.
-        unsafe { std::slice::from_raw_parts(self.from, self.header.len as usize) }
     }
 }
 
@@ -215,13 +205,15 @@ impl Lane {
     /// Sends the unacknowledged frames again over a new connection, and acknowledges received ones.
     pub(super) fn catch_up(&self, writing: &mut Writing) {
         loop {
-            let next = lock(&self.kept).next_again().map(|frame| {
-                // SAFETY: whoever is told that it has come waits for the right to write first,
-                // which is held here.
-                (frame.header, unsafe { frame.bytes() })
-            });
-            match next {
-                Some((header, bytes)) if self.is_up() => self.write(writing, &header, bytes),
+            let again =
+                lock(&self.kept).next_again().map(|frame| (frame.header, frame.from.clone()));
+            match again {
+                Some((header, from)) if self.is_up() => {
+                    // SAFETY: whoever is told that it has come waits for the right to write first,
+                    // which is held here.
+                    let bytes = unsafe { from.bytes(header.len as usize) };
+                    self.write(writing, &header, &bytes);
+                }
                 Some(_) => return,
                 None => break,
             }
@@ -240,12 +232,16 @@ impl Lane {
         frame: Frame,
         direct: &Direct,
     ) -> io::Result<()> {
-        let header = frame.header;
-        // SAFETY: see below.
-        let bytes = unsafe { frame.bytes() };
+        let resumes = self.number.is_some();
+        let frame = match &frame.from {
+            Origin::Device(..) if resumes => self.take_from_device(writing, frame, direct),
+            _ => frame,
+        };
+        let (header, from) = (frame.header, frame.from.clone());
         if self.number.is_none() {
-            // SAFETY: `bytes` are used only before it is told that the frame has come.
-            write_frame(&*writing.stream, &header, bytes)?;
+            // SAFETY: they are used only before it is told that the frame has come.
+            let bytes = unsafe { from.bytes(header.len as usize) };
+            write_frame(&*writing.stream, &header, &bytes)?;
             meter::page().moved(Direction::Out, Way::Lanes, header.len.into());
             frame.has_come();
             return Ok(());
@@ -256,11 +252,39 @@ impl Lane {
         drop(kept);
         if first && self.is_up() {
             // SAFETY: as in `catch_up`.
-            unsafe { self.write_or_move(writing, &header, bytes, direct) };
+            unsafe { self.write_or_move(writing, &header, &from, direct) };
         } else {
             self.again.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Has an adapter move a chunk's bytes from a device, or else copies them: nobody needs them
+    /// there afterwards.
+    fn take_from_device(&self, writing: &Writing, mut frame: Frame, direct: &Direct) -> Frame {
+        // SAFETY: the bytes are there until `sent` is called below.
+        match unsafe { direct.write(&frame.header, &frame.from) } {
+            Ok(true) => {
+                frame.header.kind = LaneKind::Written;
+                frame.from = Origin::Nothing;
+            }
+            not_moved => {
+                if let Err(error) = not_moved {
+                    self.lose(writing, &error);
+                }
+                // SAFETY: as above.
+                let bytes = unsafe { frame.from.bytes(frame.bytes_long()) }.into();
+                frame.from = Origin::Copied(bytes);
+            }
+        }
+        frame.sent.take().into_iter().for_each(|sent| sent());
+        frame
+    }
+
+    /// An adapter has failed: what was written may not have come.
+    fn lose(&self, writing: &Writing, error: &io::Error) {
+        tracing::info!(%error, "a lane ends, and its bytes are sent again");
+        self.down(&*writing.stream);
     }
 
     /// Writes a frame for the first time: without its bytes, if an adapter has moved them.
@@ -271,19 +295,17 @@ impl Lane {
         &self,
         writing: &mut Writing,
         header: &LaneHeader,
-        bytes: &[u8],
+        from: &Origin,
         direct: &Direct,
     ) {
         // SAFETY: by the contract above.
-        match unsafe { direct.write(header, bytes.as_ptr()) } {
-            Ok(false) => self.write(writing, header, bytes),
+        match unsafe { direct.write(header, from) } {
+            // SAFETY: as above.
+            Ok(false) => self.write(writing, header, &unsafe { from.bytes(header.len as usize) }),
             Ok(true) => {
                 self.write(writing, &LaneHeader { kind: LaneKind::Written, ..*header }, &[])
             }
-            Err(error) => {
-                tracing::info!(%error, "a lane ends, and its bytes are sent again");
-                self.down(&*writing.stream);
-            }
+            Err(error) => self.lose(writing, &error),
         }
     }
 

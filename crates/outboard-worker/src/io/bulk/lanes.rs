@@ -199,12 +199,8 @@ impl Inner {
             lock(&self.table).begin(header.transfer, header.index, header.len).map_err(invalid)?;
         let come = match begin {
             Begin::Into(sink) => {
-                let slot = sink.slot(header.index, header.len);
-                // SAFETY: the sink promises that the slot of a granted chunk is valid for writes of
-                // its length and unused until `filled`; the table has checked that the chunk is
-                // granted and new.
-                let bytes = unsafe { std::slice::from_raw_parts_mut(slot, header.len as usize) };
-                source.fill(bytes).map(|()| sink.filled(header.index))
+                // SAFETY: the table has checked that the chunk is granted and new.
+                unsafe { source.fill_slot(&*sink, header) }
             }
             Begin::ThrowAway => source.throw_away(header.len as usize),
             Begin::Unknown if self.peer.is_some() => {
@@ -293,9 +289,14 @@ impl Inner {
         let begin = lock(&self.table).begin(chunk.transfer, chunk.index, len)?;
         if let Begin::Into(sink) = begin {
             let slot = sink.slot(chunk.index, len);
-            // SAFETY: as in `take_chunk`: the slot is valid for `len` bytes; parked bytes are
-            // elsewhere.
-            unsafe { std::ptr::copy_nonoverlapping(chunk.bytes.as_ptr(), slot, chunk.bytes.len()) };
+            match sink.device() {
+                Some(device) => device.write(slot as u64, &chunk.bytes),
+                // SAFETY: the sink promises that the slot of a granted chunk is valid for `len`
+                // bytes; parked bytes are elsewhere.
+                None => unsafe {
+                    slot.copy_from_nonoverlapping(chunk.bytes.as_ptr(), len as usize)
+                },
+            }
             sink.filled(chunk.index);
         }
         Ok(())

@@ -9,8 +9,10 @@
 mod direct;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
+mod known;
 mod lane;
 mod lanes;
+mod origin;
 mod peer;
 mod table;
 
@@ -28,10 +30,12 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 use super::pace::Pace;
 use super::requests::Requests;
 pub(in crate::io) use direct::Direct;
-pub(crate) use direct::KnownMemory;
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::hostile_peer;
+pub(crate) use known::KnownMemory;
 use lane::Lane;
+pub use origin::DeviceBytes;
+use origin::Origin;
 pub(crate) use peer::Half;
 use peer::Nudge;
 pub(in crate::io) use peer::Order;
@@ -43,11 +47,16 @@ use table::Table;
 /// # Safety
 /// For every chunk whose index has been granted, [`slot`](Self::slot) must return memory that is
 /// valid for writes of `len` bytes, and that nothing else uses, until [`filled`](Self::filled) is
-/// called with the same index.
+/// called with the same index. Memory of a [`device`](Self::device) is valid for what that writes.
 pub unsafe trait Sink: Send + Sync {
     /// The memory for chunk `index`, of `len` bytes. Called in any order, from any thread, and
     /// again if a chunk has not come whole.
     fn slot(&self, index: u32, len: u32) -> *mut u8;
+
+    /// The device whose memory it is; none if it is this process's own.
+    fn device(&self) -> Option<&dyn DeviceBytes> {
+        None
+    }
 
     /// The chunk is there.
     fn filled(&self, index: u32);
@@ -92,13 +101,9 @@ struct Out {
 /// A chunk to be written, from memory that stays valid until `sent` is called.
 struct Chunk {
     header: LaneHeader,
-    from: *const u8,
+    from: Origin,
     sent: Box<dyn FnOnce() + Send>,
 }
-
-// SAFETY: whoever made the chunk promised that `from` stays valid until `sent` is called, in
-// whatever thread.
-unsafe impl Send for Chunk {}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -111,6 +116,20 @@ impl std::fmt::Debug for Bulk {
 }
 
 impl Inner {
+    /// Has a chunk written; a small one by this thread, if it `has_time`.
+    fn queue(&self, chunk: Chunk, has_time: bool) {
+        let chunk = match &self.peer {
+            Some(peer) => peer.admit(chunk),
+            None => Some(chunk),
+        };
+        let Some(chunk) = chunk else { return };
+        let left = if has_time { self.write_small(chunk) } else { Some(chunk) };
+        if let Some(chunk) = left {
+            lock(&self.out).chunks.push_back(chunk);
+            self.tell_a_writer();
+        }
+    }
+
     fn lanes(&self) -> RwLockReadGuard<'_, Vec<Arc<Lane>>> {
         self.lanes.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -297,6 +316,7 @@ impl Bulk {
     /// are where they belong.
     pub fn done(&self, transfer: u64, well: bool) {
         lock(&self.inner.table).release(transfer);
+        self.inner.direct.forget(transfer);
         self.inner.say(LaneHeader {
             kind: LaneKind::Done,
             transfer,
@@ -322,17 +342,25 @@ impl Bulk {
         sent: impl FnOnce() + Send + 'static,
     ) {
         let header = LaneHeader { kind: LaneKind::Chunk, transfer, index, len };
-        let chunk = Chunk { header, from, sent: Box::new(sent) };
-        let chunk = match &self.inner.peer {
-            Some(peer) => peer.admit(chunk),
-            None => Some(chunk),
-        };
-        let Some(chunk) = chunk else { return };
-        let left = if has_time { self.inner.write_small(chunk) } else { Some(chunk) };
-        if let Some(chunk) = left {
-            lock(&self.inner.out).chunks.push_back(chunk);
-            self.inner.tell_a_writer();
-        }
+        self.inner
+            .queue(Chunk { header, from: Origin::Host(from), sent: Box::new(sent) }, has_time);
+    }
+
+    /// The same for bytes at an address of a device, which an adapter knows. They are needed until
+    /// they have left the device, whether or not the client has them.
+    ///
+    /// # Safety
+    /// As of [`send`](Self::send).
+    pub(crate) unsafe fn send_from_device(
+        &self,
+        transfer: u64,
+        (index, len): (u32, u32),
+        (address, device): (u64, Arc<dyn DeviceBytes>),
+        sent: impl FnOnce() + Send + 'static,
+    ) {
+        let header = LaneHeader { kind: LaneKind::Chunk, transfer, index, len };
+        let from = Origin::Device(address, device);
+        self.inner.queue(Chunk { header, from, sent: Box::new(sent) }, false);
     }
 
     /// Of a transfer towards the client, `sent` chunks were given to [`send`](Self::send), and no

@@ -232,7 +232,8 @@ impl Peer {
             | LaneKind::Acknowledge
             | LaneKind::Lend
             | LaneKind::Written
-            | LaneKind::Readable => {
+            | LaneKind::Readable
+            | LaneKind::Unstaged => {
                 return Err(invalid("a peer sends what only a client does"));
             }
         }
@@ -276,6 +277,7 @@ impl Peer {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
+    use super::super::origin::Origin;
     use super::*;
 
     fn nothing() -> Nudge {
@@ -294,7 +296,7 @@ mod tests {
 
     fn chunk(transfer: u64, index: u32) -> Chunk {
         let header = LaneHeader { kind: LaneKind::Chunk, transfer, index, len: 0 };
-        Chunk { header, from: std::ptr::dangling(), sent: Box::new(|| ()) }
+        Chunk { header, from: Origin::Nothing, sent: Box::new(|| ()) }
     }
 
     #[test]
