@@ -109,6 +109,12 @@ impl Program {
         self
     }
 
+    /// It may take so long, instead of [`PATIENCE`].
+    pub fn at_most(mut self, limit: Duration) -> Program {
+        self.limit = limit;
+        self
+    }
+
     /// Sets a variable of its environment.
     pub fn env(mut self, name: &str, value: &str) -> Program {
         self.env.insert(name.to_owned(), value.to_owned());

@@ -19,6 +19,9 @@ const ALL: &str = "OUTBOARD_TEST_RDMA_ALL";
 /// Of these the parts are run one by one: all together they copy 7 GB, which takes too long there.
 const IN_PARTS: (&str, u32) = ("queued_copies", 9);
 
+/// How long one may take, on an emulated processor.
+const LONGEST: Duration = Duration::from_secs(900);
+
 /// Of the suite, what has to do with how commands and memory travel.
 const PROGRAMS: [&str; 6] =
     ["burst", "copies_2d_3d", "errors", "fork", "graph_capture", "host_functions"];
@@ -130,7 +133,7 @@ fn programs_run_between_adapters() {
         };
         for program in programs {
             count += 1;
-            let program = pair.moves(program);
+            let program = pair.moves(program).at_most(LONGEST);
             let (direct, remote) = (program.directly(), program.through(&server));
             direct.expect_success(&case.name);
             if !remote.status.success() || direct.stdout != remote.stdout {

@@ -16,6 +16,7 @@ use crate::blocking::{read_exact, write_all};
 use crate::settling::{Outcome, stay};
 use crate::stream::{Interest, Stream};
 use crate::tcp::Tcp;
+use crate::tls::over::Tls;
 use crate::transport::{Listener, Transport};
 
 mod two_devices;
@@ -119,6 +120,13 @@ impl Listener for RdmaListener {
 }
 
 crate::conformance!(Rdma, ANYWHERE, unless missing());
+
+/// As encrypted sessions have it.
+mod encrypted {
+    use super::*;
+
+    crate::conformance!(Tls::over(Rdma), ANYWHERE, unless missing());
+}
 
 /// Two ends of a TCP connection.
 fn met() -> [Arc<dyn Stream>; 2] {
