@@ -12,6 +12,7 @@ mod machine;
 mod program;
 mod rdma;
 mod server;
+mod tls_kernel;
 mod vsock;
 
 use std::ffi::OsString;
