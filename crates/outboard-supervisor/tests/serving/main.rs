@@ -6,6 +6,7 @@
 mod copies;
 mod cuts;
 mod device;
+mod kernel;
 mod parts;
 mod peers;
 mod proxy;
@@ -16,6 +17,7 @@ mod standing;
 mod warm;
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::num::NonZero;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -72,6 +74,7 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         secure::ALL,
         standing::ALL,
         cuts::ALL,
+        kernel::ALL,
         peers::ALL,
     ];
     parts.into_iter().flatten()
@@ -97,15 +100,17 @@ fn in_process(name: &str) -> Result<(), Failed> {
             None => std::thread::sleep(LOOK),
         }
     };
-    let said = fs::read(&path)?;
+    let said = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
     fs::remove_file(&path)?;
     if Instant::now() > deadline {
-        let said = String::from_utf8_lossy(&said);
         Err(format!("it did not end within {LIMIT:?}\n{said}").into())
     } else if status.success() {
+        for line in said.lines().filter(|line| line.starts_with("skipped ")) {
+            writeln!(std::io::stderr(), "\n{line}")?;
+        }
         Ok(())
     } else {
-        Err(format!("{status}\n{}", String::from_utf8_lossy(&said)).into())
+        Err(format!("{status}\n{said}").into())
     }
 }
 

@@ -1,0 +1,47 @@
+//! `cargo xtask ktls`: tests of records of TLS that the kernel makes, in an emulated machine.
+
+pub(crate) mod inside;
+
+use anyhow::{Result, bail};
+
+use crate::test::built;
+use crate::util::step;
+use crate::vm::Machine;
+
+/// Test programs: which cargo builds, and the parts of their tests that are run, each by itself.
+const TESTED: [(&[&str], &[&str]); 3] = [
+    (&["--package", "outboard-transport", "--lib"], &["tls::"]),
+    (&["--package", "outboard-supervisor", "--test", "serving"], &["by_the_kernel"]),
+    (&["--package", "outboard-e2e", "--test", "ktls"], &[""]),
+];
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only run tests whose names have this in them.
+    #[arg(long)]
+    named: Option<String>,
+    /// Only run the tests of this package.
+    #[arg(long)]
+    package: Option<String>,
+}
+
+/// What this program runs as inside the machine.
+const INSIDE: &str = "ktls-inside";
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    step("building the tests");
+    let mut command = vec![std::env::current_exe()?.display().to_string(), INSIDE.to_owned()];
+    for (package, parts) in TESTED {
+        if args.package.as_deref().is_some_and(|wanted| package[1] != wanted) {
+            continue;
+        }
+        for program in built(package)? {
+            let parts = parts.iter().map(|part| args.named.as_deref().unwrap_or(part));
+            command.extend(parts.map(|part| format!("{part}={}", program.display())));
+        }
+    }
+    match (Machine { memory: 4096, limit: 1500, ..Machine::default() }).run(&command)? {
+        0 => Ok(()),
+        status => bail!("the tests of TLS failed in the machine (status {status})"),
+    }
+}
