@@ -8,11 +8,12 @@ use crate::test::built;
 use crate::util::step;
 use crate::vm::Machine;
 
-/// Test programs: which cargo builds, and the parts of their tests that are run, each by itself.
-const TESTED: [(&[&str], &[&str]); 3] = [
-    (&["--package", "outboard-transport", "--lib"], &["tls::"]),
-    (&["--package", "outboard-supervisor", "--test", "serving"], &["by_the_kernel"]),
-    (&["--package", "outboard-e2e", "--test", "ktls"], &[""]),
+/// Test programs that cargo builds, and the part of their tests that is run. Those of programs need
+/// `cargo xtask stage` and `cargo xtask programs`.
+const TESTED: [(&[&str], &str); 3] = [
+    (&["--package", "outboard-transport", "--lib"], "tls::"),
+    (&["--package", "outboard-supervisor", "--test", "serving"], "by_the_kernel"),
+    (&["--package", "outboard-e2e", "--test", "ktls"], ""),
 ];
 
 #[derive(clap::Args)]
@@ -31,13 +32,13 @@ const INSIDE: &str = "ktls-inside";
 pub(crate) fn run(args: &Args) -> Result<()> {
     step("building the tests");
     let mut command = vec![std::env::current_exe()?.display().to_string(), INSIDE.to_owned()];
-    for (package, parts) in TESTED {
+    for (package, part) in TESTED {
         if args.package.as_deref().is_some_and(|wanted| package[1] != wanted) {
             continue;
         }
         for program in built(package)? {
-            let parts = parts.iter().map(|part| args.named.as_deref().unwrap_or(part));
-            command.extend(parts.map(|part| format!("{part}={}", program.display())));
+            let part = args.named.as_deref().unwrap_or(part);
+            command.push(format!("{part}={}", program.display()));
         }
     }
     match (Machine { memory: 4096, limit: 1500, ..Machine::default() }).run(&command)? {
