@@ -113,10 +113,12 @@ impl Library {
             library: name.to_owned(),
             why: error.to_string(),
         })?;
-        // SAFETY: takes nothing. Where the kernel copies pinned pages at a fork it does nothing;
-        // elsewhere it has regions left out of children, which never use them.
-        unsafe { (functions.ibv_fork_init)() };
         functions.children_get_copies = children_get_copies(&library);
+        if !functions.children_get_copies {
+            // SAFETY: takes nothing. It has regions left out of children, which never use them.
+            // rdma-core 44, for one, does so where there is no need, too.
+            unsafe { (functions.ibv_fork_init)() };
+        }
         // SAFETY: the function of infiniband/verbs.h with these arguments.
         let found = unsafe { library.get::<RegisterDmaBuf>(b"ibv_reg_dmabuf_mr\0") };
         functions.register_dma_buf = found.ok().map(|found| *found);

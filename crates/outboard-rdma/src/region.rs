@@ -256,6 +256,9 @@ impl Borrowed {
     ) -> Result<Borrowed, Error> {
         // SAFETY: by the contract above.
         let registration = unsafe { Registration::create(domain, start, bytes, access) }?;
+        if domain.device.library.children_get_copies {
+            give_to_children(start, bytes);
+        }
         Ok(Borrowed { registration, ended: false })
     }
 
@@ -323,6 +326,16 @@ impl Drop for Borrowed {
             let _ = self.registration.end();
         }
     }
+}
+
+/// A child gets these pages. The library has left them out of children if somebody else in the
+/// process, such as UCX, or a variable of the environment has it do so with all that is registered.
+fn give_to_children(start: *mut u8, bytes: usize) {
+    let page = rustix::param::page_size();
+    let first = start.map_addr(|address| address - address % page);
+    let whole = (start.addr() - first.addr() + bytes).next_multiple_of(page);
+    // SAFETY: the pages of memory that is there, whose contents the advice leaves alone.
+    let _ = unsafe { madvise(first.cast(), whole, Advice::LinuxDoFork) };
 }
 
 impl Domain {

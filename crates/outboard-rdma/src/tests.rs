@@ -175,6 +175,25 @@ fn lent_memory_is_written_and_read_without_the_owners_doing() {
     assert!(own[half..].iter().all(|byte| *byte == 9), "read");
 }
 
+/// A program that forks goes on to use its memory in the child.
+#[test]
+fn a_child_has_memory_that_is_lent() {
+    let [_, owner] = needs_a_device!(reading_ends());
+    let lent = lend(&owner, 9, Access::RemoteReadWrite);
+    let byte = lent.bytes[BYTES / 2..].as_ptr();
+    // SAFETY: the child makes no calls but one, which ends it.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: the byte is there, if the child has the memory; `_exit` may be called anywhere.
+        unsafe { libc::_exit(i32::from(byte.read_volatile() != 9)) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for that child, and writes its status to a variable of its own.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "a signal, or another byte");
+    take_back(lent);
+}
+
 /// What a key opened is closed once the owner has taken the memory back, or beyond its end.
 #[test]
 fn lent_memory_that_was_taken_back_is_closed() {
