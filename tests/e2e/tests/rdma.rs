@@ -23,8 +23,16 @@ const IN_PARTS: (&str, u32) = ("queued_copies", 9);
 const LONGEST: Duration = Duration::from_secs(900);
 
 /// Of the suite, what has to do with how commands and memory travel.
-const PROGRAMS: [&str; 6] =
-    ["burst", "copies_2d_3d", "errors", "fork", "graph_capture", "host_functions"];
+const PROGRAMS: [&str; 7] = [
+    "burst",
+    "copies_2d_3d",
+    "errors",
+    "fork",
+    "graph_capture",
+    "host_functions",
+    // Its child goes on to use memory that an adapter knows.
+    "registered_copies",
+];
 
 struct Pair {
     client: String,
