@@ -1,5 +1,7 @@
 //! What the session has allocated.
 
+use std::collections::HashMap;
+
 use outboard_abi::CUresult;
 use outboard_ranges::RangeMap;
 use outboard_wire::boxes::{Extent, Layout};
@@ -10,19 +12,10 @@ use super::staging::Registered;
 /// Device memory that the client may name in copies. With unified addressing the driver would take
 /// any address of this process, so that every address from the wire is looked up here first.
 #[derive(Debug, Default)]
-pub(crate) struct Allocations(RangeMap<DevicePtr, Allocation>);
-
-#[derive(Debug)]
-struct Allocation {
-    owner: ContextId,
-    /// What an adapter knows of it, until it is taken out.
-    registered: Registered,
-}
-
-impl Allocation {
-    fn of(owner: ContextId) -> Allocation {
-        Allocation { owner, registered: Registered::default() }
-    }
+pub(crate) struct Allocations {
+    all: RangeMap<DevicePtr, ContextId>,
+    /// What an adapter knows of those that it has been asked to know, until they are taken out.
+    registered: HashMap<DevicePtr, Registered>,
 }
 
 /// In place of a context: mapped memory, which is of none. Ranges of it that touch may be used as
@@ -31,41 +24,43 @@ const MAPPED: ContextId = ContextId::NONE;
 
 impl Allocations {
     pub(crate) fn insert(&mut self, base: DevicePtr, bytes: u64, ctx: ContextId) {
-        self.0.insert(base, bytes, Allocation::of(ctx));
+        self.all.insert(base, bytes, ctx);
     }
 
     /// Notes a mapping that a device may use.
     pub(crate) fn insert_mapped(&mut self, base: DevicePtr, bytes: u64) {
-        self.0.insert(base, bytes, Allocation::of(MAPPED));
+        self.all.insert(base, bytes, MAPPED);
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     /// Bytes of the allocation that starts at `base`.
     pub(crate) fn bytes_at(&self, base: DevicePtr) -> Result<u64, CUresult> {
-        self.0.get(base).map(|(bytes, _)| bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        self.all.get(base).map(|(bytes, _)| bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// Takes out the allocation that starts at `base`.
     pub(crate) fn remove(&mut self, base: DevicePtr) -> Result<(), CUresult> {
-        self.0.remove(base).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        self.registered.remove(&base);
+        self.all.remove(base).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// `Ok` if `bytes` at `address` lie in one allocation, or in mappings next to each other.
     pub(crate) fn check(&self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
-        let (base, len, found) = self.0.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (base, len, owner) =
+            self.all.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if bytes <= len - address.since(base) {
             return Ok(());
         }
         let mut covered = base.offset(len);
-        let end = address.checked_add(bytes).filter(|_| found.owner == MAPPED);
+        let end = address.checked_add(bytes).filter(|_| *owner == MAPPED);
         let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         while covered < end {
-            match self.0.get(covered) {
-                Some((len, next)) if next.owner == MAPPED => covered = covered.offset(len),
+            match self.all.get(covered) {
+                Some((len, &MAPPED)) => covered = covered.offset(len),
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
         }
@@ -75,13 +70,14 @@ impl Allocations {
     /// The allocation in which all of these bytes lie: where it begins, its bytes, and what an
     /// adapter knows of it.
     pub(crate) fn whole(
-        &self,
+        &mut self,
         address: DevicePtr,
         bytes: u64,
     ) -> Option<((DevicePtr, u64), &Registered)> {
-        let (base, len, found) = self.0.find(address)?;
+        let (base, len, _) = self.all.find(address)?;
         let offset = address.since(base);
-        (offset < len && bytes <= len - offset).then_some(((base, len), &found.registered))
+        let lies_within = offset < len && bytes <= len - offset;
+        lies_within.then(|| ((base, len), &*self.registered.entry(base).or_default()))
     }
 
     /// [`Allocations::check`] for `height` rows of `width` bytes, `pitch` apart.
@@ -110,12 +106,14 @@ impl Allocations {
 
     /// Where the allocations of a context begin.
     pub(crate) fn of(&self, ctx: ContextId) -> Vec<DevicePtr> {
-        self.0.iter().filter(|(.., it)| it.owner == ctx).map(|(address, ..)| address).collect()
+        self.all.iter().filter(|(.., owner)| **owner == ctx).map(|(address, ..)| address).collect()
     }
 
     /// Forgets the allocations of a context that is gone.
     pub(crate) fn forget(&mut self, ctx: ContextId) {
-        self.0.retain(|_, _, it| it.owner != ctx);
+        self.all.retain(|_, _, owner| *owner != ctx);
+        let all = &self.all;
+        self.registered.retain(|base, _| all.get(*base).is_some());
     }
 }
 
@@ -140,7 +138,7 @@ mod tests {
                 "{address:#x} {bytes:#x}"
             );
         }
-        let whole = |address, bytes| {
+        let mut whole = |address, bytes| {
             allocations.whole(DevicePtr(address), bytes).map(|((base, len), _)| (base.0, len))
         };
         assert_eq!(whole(0x1010, 0xf0), Some((0x1000, 0x100)));

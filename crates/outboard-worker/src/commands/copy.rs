@@ -178,7 +178,11 @@ impl Worker {
     }
 
     /// What an adapter knows of the allocation that a copy uses, if it is worth while and may be.
-    fn registered(&self, side: &DeviceSide, bytes: u64) -> Option<((DevicePtr, u64), Registered)> {
+    fn registered(
+        &mut self,
+        side: &DeviceSide,
+        bytes: u64,
+    ) -> Option<((DevicePtr, u64), Registered)> {
         let DeviceSide::Linear(address) = *side else { return None };
         let bulk = self.client.replier()?.bulk();
         if bytes < UNSTAGED_FROM || !bulk.takes_devices() {
