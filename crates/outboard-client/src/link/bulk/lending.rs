@@ -51,15 +51,13 @@ impl Lending {
     }
 
     /// From here on, the adapter moves bytes between lent memory and the device itself.
-    pub(super) fn is_unstaged(&self) {
+    pub(super) fn begin_unstaged(&self) {
         self.unstaged.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a copy of so many bytes from there to the device needs no staging memory.
-    pub(super) fn needs_no_staging(&self, host: &HostBytes, len: u64) -> bool {
-        self.unstaged.load(Ordering::Relaxed)
-            && len >= UNSTAGED_FROM
-            && self.lend(host, len).is_some()
+    /// Whether a copy of so many bytes from lent memory to the device needs no staging memory.
+    pub(super) fn takes_unstaged(&self, len: u64) -> bool {
+        self.unstaged.load(Ordering::Relaxed) && len >= UNSTAGED_FROM
     }
 
     fn lender(&self) -> Option<&Lender> {

@@ -83,7 +83,7 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
                 true
             }
             LaneKind::Unstaged => {
-                bulk.lending.is_unstaged();
+                bulk.lending.begin_unstaged();
                 false
             }
             LaneKind::Acknowledge if bulk.is_resumable() => continue,

@@ -123,7 +123,7 @@ impl Bulk {
 
     /// Whether a copy from there to the device needs no staging memory, as an adapter moves it.
     pub(in super::super) fn needs_no_staging(&self, host: &HostBytes, len: u64) -> bool {
-        self.is_resumable() && self.lending.needs_no_staging(host, len)
+        self.lending.takes_unstaged(len) && self.lent(host, len).is_some()
     }
 
     /// Wakes the lanes and the threads that wait for one.

@@ -134,10 +134,11 @@ impl Upload<'_> {
     pub unsafe fn later(mut self, from: impl Into<HostBytes>) -> (Ticket, Later) {
         self.goes_on = true;
         let from = from.into();
-        if let Some(place) = self.shared.bulk.lent(&from, self.cut.len())
-            && self.shared.bulk.needs_no_staging(&from, self.cut.len())
+        let (bulk, len) = (&self.shared.bulk, self.cut.len());
+        if let Some(place) = bulk.lent(&from, len)
+            && bulk.lending.takes_unstaged(len)
         {
-            let lent = Lent { place, bytes: self.cut.len(), chunk: self.cut.chunk() };
+            let lent = Lent { place, bytes: len, chunk: self.cut.chunk() };
             lanes::lend(self.shared, self.transfer, &lent);
         }
         let (shared, transfer, cut) = (Arc::clone(self.shared), self.transfer, self.cut);
