@@ -50,10 +50,15 @@ impl Allocations {
 
     /// `Ok` if `bytes` at `address` lie in one allocation, or in mappings next to each other.
     pub(crate) fn check(&self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
+        self.base(address, bytes).map(drop)
+    }
+
+    /// [`Allocations::check`], and where the allocation or the first mapping begins.
+    fn base(&self, address: DevicePtr, bytes: u64) -> Result<DevicePtr, CUresult> {
         let (base, len, owner) =
             self.all.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if bytes <= len - address.since(base) {
-            return Ok(());
+            return Ok(base);
         }
         let mut covered = base.offset(len);
         let end = address.checked_add(bytes).filter(|_| *owner == MAPPED);
@@ -64,7 +69,7 @@ impl Allocations {
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
         }
-        Ok(())
+        Ok(base)
     }
 
     /// The allocation in which all of these bytes lie: where it begins, its bytes, and what an
@@ -74,10 +79,10 @@ impl Allocations {
         address: DevicePtr,
         bytes: u64,
     ) -> Option<((DevicePtr, u64), &Registered)> {
-        let (base, len, _) = self.all.find(address)?;
-        let offset = address.since(base);
-        let lies_within = offset < len && bytes <= len - offset;
-        lies_within.then(|| ((base, len), &*self.registered.entry(base).or_default()))
+        let base = self.base(address, bytes).ok()?;
+        let len = self.bytes_at(base).ok()?;
+        (bytes <= len - address.since(base))
+            .then(|| ((base, len), &*self.registered.entry(base).or_default()))
     }
 
     /// [`Allocations::check`] for `height` rows of `width` bytes, `pitch` apart.
