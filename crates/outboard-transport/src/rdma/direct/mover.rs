@@ -29,7 +29,8 @@ pub struct Own(Arc<Borrowed>);
 /// Moves bytes between memory here and memory that the client lends.
 pub struct Mover {
     domain: Arc<Domain>,
-    pair: QueuePair,
+    /// None once the adapter had to be kept from its works.
+    pair: Mutex<Option<QueuePair>>,
     queue: Arc<Queue>,
     channel: Arc<Channel>,
     /// Memory here that the adapter knows, by its first address.
@@ -60,7 +61,7 @@ impl Mover {
         let Prepared { domain, channel, queue, pair, .. } = prepared;
         Mover {
             domain,
-            pair,
+            pair: Mutex::new(Some(pair)),
             queue,
             channel,
             own: Mutex::default(),
@@ -149,9 +150,9 @@ impl Mover {
         if !self.is_connected() {
             return Ok(false);
         }
-        self.in_parts(bytes, |work, offset, bytes| {
+        self.in_parts(bytes, |pair, work, offset, bytes| {
             let to = Remote { address: to.address + offset, ..to };
-            self.pair.write(work, (&memory, from as u64 + offset), bytes, to)
+            pair.write(work, (&memory, from as u64 + offset), bytes, to)
         })?;
         self.moved[0].fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(true)
@@ -217,10 +218,10 @@ impl Mover {
         bytes: usize,
         from: Remote,
     ) -> io::Result<()> {
-        self.in_parts(bytes, |work, offset, bytes| {
+        self.in_parts(bytes, |pair, work, offset, bytes| {
             let from = Remote { address: from.address + offset, ..from };
             // SAFETY: by the contract above.
-            unsafe { self.pair.read(work, (memory, to + offset), bytes, from) }
+            unsafe { pair.read(work, (memory, to + offset), bytes, from) }
         })?;
         self.moved[1].fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(())
@@ -245,9 +246,21 @@ impl Mover {
         works.failed.get_or_insert_with(|| why.to_owned());
         drop(works);
         if is_new {
-            // Where even that fails, the works end when the adapter gives them up.
-            let _ = self.pair.fail();
+            self.flush();
         }
+    }
+
+    /// Has the adapter give up its works.
+    fn flush(&self) {
+        if let Some(pair) = &*lock(&self.pair) {
+            // Where even that fails, `wait_for` keeps the adapter from them after a while.
+            let _ = pair.fail();
+        }
+    }
+
+    /// Keeps the adapter from works that it does not give up: without their pair it uses no memory.
+    pub(super) fn withdraw(&self) {
+        drop(lock(&self.pair).take());
     }
 
     /// Has `post` post works for so many bytes, by the numbers of the works, and the place and size
@@ -255,14 +268,18 @@ impl Mover {
     fn in_parts(
         &self,
         bytes: usize,
-        post: impl Fn(u64, u64, usize) -> Result<(), Error>,
+        post: impl Fn(&QueuePair, u64, u64, usize) -> Result<(), Error>,
     ) -> io::Result<()> {
         for offset in (0..bytes).step_by(LARGEST) {
             let work = self.begin()?;
-            let posted = post(work, offset as u64, LARGEST.min(bytes - offset));
-            if let Err(error) = posted {
+            let len = LARGEST.min(bytes - offset);
+            let posted = match &*lock(&self.pair) {
+                Some(pair) => post(pair, work, offset as u64, len).map_err(|e| e.to_string()),
+                None => Err("it was ended".to_owned()),
+            };
+            if let Err(why) = posted {
                 lock(&self.works).over += 1;
-                self.end(&error.to_string());
+                self.end(&why);
                 return Err(self.failure());
             }
             self.wait_for(work)?;
@@ -377,10 +394,10 @@ impl Mover {
             && works.failed.is_none()
         {
             works.failed = Some(why);
-            let _ = self.pair.fail();
+            self.flush();
         }
         if ends_by.is_some_and(|end| Instant::now() > end) {
-            // An adapter that does not even flush is gone.
+            self.withdraw();
             works.over = works.begun;
         }
     }

@@ -165,6 +165,33 @@ fn nothing_is_written_once_the_client_has_ended_it() {
     lender.take_back(loan);
 }
 
+/// An adapter says no more of the works that it has: their threads go on, and it does not.
+#[test]
+fn works_that_an_adapter_does_not_give_up_are_withdrawn() {
+    needs_a_device!();
+    let (lender, mover) = connected();
+    let (here, there) = (Memory::new(|_| 7), Memory::new(|_| 9));
+    let own = know(&mover, &here);
+    let loan = lent(&lender, &there);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                // SAFETY: these bytes are there.
+                while unsafe { mover.write(here.at(0), BYTES, place(&loan, 0)) }
+                    .is_ok_and(|written| written)
+                {}
+            });
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        // Nothing comes of the works of a pair that is gone.
+        mover.withdraw();
+        mover.end("a test");
+    });
+    mover.remove_memory(own);
+    lender.take_back(loan);
+    assert!(lender.is_connected() && !mover.is_connected());
+}
+
 #[test]
 fn a_client_that_describes_nonsense_is_refused() {
     needs_a_device!();
