@@ -14,9 +14,9 @@ use outboard_transport::rdma::direct::{Mover, Own, Remote};
 use outboard_transport::{Stream, read_exact};
 use outboard_wire::lane::{LaneHeader, LaneKind, Lent, Place};
 
-use super::known::Told;
 use super::lanes::invalid;
 use super::origin::Origin;
+use super::told::{Fact, Told};
 use super::{DeviceBytes, Sink, lock};
 
 /// Transfers for whose bytes memory is lent at once. The bytes of older ones come on lanes.
@@ -28,41 +28,26 @@ pub(in crate::io) struct Direct {
     mover: OnceLock<Mover>,
     /// Memory for transfers towards the client, and how many of its bytes have not gone.
     lent: Mutex<BTreeMap<u64, (Lent, u64)>>,
-    /// Whether the log says what it does, for each [`Deed`].
-    said: [AtomicBool; 4],
     /// Whether it may know memory of devices.
     takes_devices: AtomicBool,
     pub(super) told: Told,
     is_over: AtomicBool,
 }
 
-/// What the adapter does, as the log says it once.
-#[derive(Clone, Copy)]
-enum Deed {
-    Writes,
-    Reads,
-    WritesFromDevice,
-    ReadsToDevice,
-}
-
-impl Deed {
-    fn sentence(self) -> &'static str {
-        match self {
-            Deed::Writes => {
-                "an RDMA adapter writes copies straight into the client's page-locked memory"
-            }
-            Deed::Reads => {
-                "an RDMA adapter reads copies straight from the client's page-locked memory"
-            }
-            Deed::WritesFromDevice => {
-                "an RDMA adapter writes copies from device memory into the client's (GPUDirect)"
-            }
-            Deed::ReadsToDevice => {
-                "an RDMA adapter reads copies from the client's memory into device memory (GPUDirect)"
-            }
-        }
-    }
-}
+/// What the adapter does, as the log says it.
+type Deed = (Fact, &'static str);
+const WRITES: Deed =
+    (Fact::Writes, "an RDMA adapter writes copies straight into the client's page-locked memory");
+const READS: Deed =
+    (Fact::Reads, "an RDMA adapter reads copies straight from the client's page-locked memory");
+const WRITES_FROM_DEVICE: Deed = (
+    Fact::WritesFromDevice,
+    "an RDMA adapter writes copies from device memory into the client's (GPUDirect)",
+);
+const READS_TO_DEVICE: Deed = (
+    Fact::ReadsToDevice,
+    "an RDMA adapter reads copies from the client's memory into device memory (GPUDirect)",
+);
 
 impl Direct {
     /// The client lends memory to an adapter from here on.
@@ -149,9 +134,9 @@ impl Direct {
         // SAFETY: by the contract above.
         let written = unsafe { mover.write(from.address(), len as usize, remote(place)) }?;
         if written {
-            self.say(match from {
-                Origin::Device(..) => Deed::WritesFromDevice,
-                _ => Deed::Writes,
+            self.log(match from {
+                Origin::Device(..) => WRITES_FROM_DEVICE,
+                _ => WRITES,
             });
         }
         Ok(written)
@@ -166,7 +151,7 @@ impl Direct {
         let mover = self.mover_to_read()?;
         // SAFETY: the bytes are borrowed for as long as this takes.
         unsafe { mover.read(to.as_mut_ptr(), to.len(), remote(place)) }?;
-        self.say(Deed::Reads);
+        self.log(READS);
         Ok(())
     }
 
@@ -178,14 +163,14 @@ impl Direct {
         // SAFETY: by the contract above.
         let read = unsafe { self.mover_to_read()?.read_to_known(to, len, remote(place)) }?;
         if read {
-            self.say(Deed::ReadsToDevice);
+            self.log(READS_TO_DEVICE);
         }
         Ok(read)
     }
 
-    fn say(&self, deed: Deed) {
-        if !self.said[deed as usize].swap(true, Ordering::Relaxed) {
-            tracing::info!("{}", deed.sentence());
+    fn log(&self, (fact, sentence): Deed) {
+        if self.told.is_first(fact) {
+            tracing::info!("{sentence}");
         }
     }
 }

@@ -2,32 +2,18 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_transport::rdma::direct::Own;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::Bulk;
 use super::direct::Direct;
+use super::told::Fact;
 
 /// Memory that the adapter knows, while this lives.
 pub(crate) struct KnownMemory {
     direct: Arc<Direct>,
     own: Option<Own>,
-}
-
-/// What has been told.
-#[derive(Debug, Default)]
-pub(super) struct Told {
-    /// To the log: that the adapter does not take such memory.
-    no_staging: AtomicBool,
-    no_device: AtomicBool,
-    /// To the client: that it knows memory of devices.
-    device: AtomicBool,
-}
-
-fn is_first(told: &AtomicBool) -> bool {
-    !told.swap(true, Ordering::Relaxed)
 }
 
 impl KnownMemory {
@@ -69,7 +55,7 @@ impl Bulk {
         match unsafe { direct.mover()?.add_memory(start, bytes) } {
             Ok(own) => Some(KnownMemory::new(direct, own)),
             Err(error) => {
-                if is_first(&direct.told.no_staging) {
+                if direct.told.is_first(Fact::NoStaging) {
                     tracing::warn!(%error, "copies go through the RDMA streams of the session");
                 }
                 None
@@ -97,14 +83,14 @@ impl Bulk {
         let by_driver = |refused: String| add(None).map_err(|error| (refused, error));
         match by_buffer.or_else(by_driver) {
             Ok(own) => {
-                if mover.heeds() && is_first(&direct.told.device) {
+                if mover.heeds() && direct.told.is_first(Fact::DeviceMemory) {
                     let (kind, transfer) = (LaneKind::Unstaged, 0);
                     self.inner.say(LaneHeader { kind, transfer, index: 0, len: 0 });
                 }
                 Some(KnownMemory::new(direct, own))
             }
             Err((by_buffer, by_driver)) => {
-                if is_first(&direct.told.no_device) {
+                if direct.told.is_first(Fact::NoDevice) {
                     tracing::info!(
                         by_buffer,
                         %by_driver,

@@ -15,6 +15,7 @@ mod lanes;
 mod origin;
 mod peer;
 mod table;
+mod told;
 
 use std::collections::VecDeque;
 use std::io;
