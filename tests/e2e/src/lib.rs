@@ -7,6 +7,7 @@
 mod authority;
 pub mod broker;
 pub mod brokers;
+mod compared;
 mod cut;
 mod damage;
 pub mod files;
@@ -33,6 +34,7 @@ mod watched_files;
 
 pub use authority::Authority;
 pub use brokers::{Brokers, Tokens, copy_common};
+pub use compared::compare_suite;
 pub use cut::Wires;
 pub use damage::Damage;
 pub use folder::Folder;

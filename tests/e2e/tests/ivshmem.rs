@@ -8,14 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outboard_e2e::{
-    Driver, Folder, Forwarder, Outcome, Program, Server, known_to, programs, suite, within,
+    Driver, Folder, Forwarder, Outcome, Program, Server, compare_suite, known_to, programs, within,
 };
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Of the suite, what has to do with how commands and memory travel.
-const PROGRAMS: [&str; 5] = ["burst", "copies_2d_3d", "errors", "graph_capture", "host_functions"];
 
 /// Room for one session, and in it for one connection.
 const ONE: u64 = 1 << 20;
@@ -94,20 +91,10 @@ fn expect_refused(outcome: &Outcome, wanted: &str) {
 fn programs_run_through_the_memory() {
     let shared = Shared::create(TWO);
     let server = shared.serve(&[]);
-    let cases: Vec<_> =
-        suite().into_iter().filter(|case| PROGRAMS.contains(&case.name.as_str())).collect();
-    assert_eq!(cases.len(), PROGRAMS.len());
-    for case in cases {
-        let program = case
-            .program()
-            .env("OUTBOARD_IVSHMEM", shared.path())
-            .env("OUTBOARD_TRANSPORT", "ivshmem");
-        let (direct, remote) = (program.directly(), program.through(&server));
-        direct.expect_success(&case.name);
-        remote.expect_success(&case.name);
-        assert_eq!(direct.stdout, remote.stdout, "{}", case.name);
-        eprintln!("{}: {:?} directly, {:?} by the memory", case.name, direct.taken, remote.taken);
-    }
+    let given = |program: Program| {
+        program.env("OUTBOARD_IVSHMEM", shared.path()).env("OUTBOARD_TRANSPORT", "ivshmem")
+    };
+    compare_suite(given, |program| program.through(&server));
     shared.program("big_copy").arg("4").through(&server).expect_success("big_copy");
     let mut program = shared.program("endless").arg("16").start_through(&server);
     program.wait_for_line("running");

@@ -4,7 +4,9 @@
 use std::process::Output;
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Outcome, Program, Server, command, outboard, suite, within};
+use outboard_e2e::{
+    Driver, Folder, Outcome, Program, Server, command, compare_suite, outboard, within,
+};
 use outboard_test_support::skip;
 use outboard_transport::tls::kernel::{Without, check};
 
@@ -16,10 +18,6 @@ use proxy::Proxy;
 
 /// On a machine that has much to do.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Of the suite, what has to do with how commands and memory travel.
-const PROGRAMS: [&str; 6] =
-    ["burst", "copies_2d_3d", "errors", "fork", "graph_capture", "host_functions"];
 
 macro_rules! needs_tls {
     () => {
@@ -78,19 +76,21 @@ fn expect_equal(name: &str, direct: &Outcome, remote: &Outcome) {
 #[test]
 fn programs_run_while_the_kernel_encrypts_on_either_side_or_both() {
     needs_tls!();
-    let cases: Vec<_> =
-        suite().into_iter().filter(|case| PROGRAMS.contains(&case.name.as_str())).collect();
-    assert_eq!(cases.len(), PROGRAMS.len());
     for (of_server, of_client) in [("on", "on"), ("on", "off"), ("off", "on"), ("off", "off")] {
         let site = Site::serve(of_server);
-        let all = (of_server, of_client) == ("on", "on");
-        for case in cases.iter().filter(|case| all || case.name == "burst") {
+        let let_in = |program| site.let_in(program, of_client);
+        let remotely = |program: &Program| {
             let before = keys_of_the_kernel();
-            let program = site.let_in(case.program(), of_client);
-            expect_equal(&case.name, &program.directly(), &program.through(&site.server));
+            let outcome = program.through(&site.server);
             let keys = keys_of_the_kernel() - before;
-            let sides = [of_server, of_client].iter().filter(|side| **side == "on").count();
-            assert_eq!(keys > 0, sides > 0, "{}: {keys} keys", case.name);
+            assert_eq!(keys > 0, [of_server, of_client].contains(&"on"), "{keys} keys");
+            outcome
+        };
+        if (of_server, of_client) == ("on", "on") {
+            compare_suite(let_in, remotely);
+        } else {
+            let burst = let_in(Program::new("burst"));
+            expect_equal("burst", &burst.directly(), &remotely(&burst));
         }
         let log = site.server.log();
         assert!(!log.contains("not by the kernel"), "{log}");

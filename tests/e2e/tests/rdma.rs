@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Outcome, Program, Server, known_to, suite, within};
+use outboard_e2e::{Driver, Folder, Outcome, Program, Server, compare_suite, known_to, within};
 use outboard_test_support::{run, skip};
 
 /// On a machine that has much to do.
@@ -13,26 +13,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Two devices that reach each other, the network interface of the first, and the script that
 /// switches it on, where the machine was set up so: `rxe0 rxe1 veth0 FILE`.
 const PAIR: &str = "OUTBOARD_TEST_RDMA_PAIR";
-/// Set: the programs of the suite from this name on are run, not only a few; `0` for all, which
-/// take half an hour in an emulated machine.
-const ALL: &str = "OUTBOARD_TEST_RDMA_ALL";
-/// Of these the parts are run one by one: all together they copy 7 GB, which takes too long there.
-const IN_PARTS: (&str, u32) = ("queued_copies", 9);
-
-/// How long one may take, on an emulated processor.
-const LONGEST: Duration = Duration::from_secs(900);
-
-/// Of the suite, what has to do with how commands and memory travel.
-const PROGRAMS: [&str; 7] = [
-    "burst",
-    "copies_2d_3d",
-    "errors",
-    "fork",
-    "graph_capture",
-    "host_functions",
-    // Its child goes on to use memory that an adapter knows.
-    "registered_copies",
-];
 
 struct Pair {
     client: String,
@@ -126,35 +106,7 @@ fn expect_refused(outcome: &Outcome, wanted: &str) {
 fn programs_run_between_adapters() {
     let pair = needs_two_devices!();
     let server = pair.serve(&[]);
-    let from = std::env::var(ALL).ok();
-    let is_wanted = |name: &str| match &from {
-        Some(from) => name >= from.as_str(),
-        None => PROGRAMS.contains(&name),
-    };
-    let (mut count, mut failed) = (0, Vec::new());
-    for case in suite().into_iter().filter(|case| is_wanted(&case.name)) {
-        let programs = match IN_PARTS {
-            (name, parts) if name == case.name => {
-                (1..=parts).map(|part| case.program().arg(&part.to_string())).collect()
-            }
-            _ => vec![case.program()],
-        };
-        for program in programs {
-            count += 1;
-            let program = pair.moves(program).at_most(LONGEST);
-            let (direct, remote) = (program.directly(), program.through(&server));
-            direct.expect_success(&case.name);
-            if !remote.status.success() || direct.stdout != remote.stdout {
-                let Outcome { status, stdout, stderr, .. } = remote;
-                eprintln!("{} by RDMA: {status}\n{stdout}{stderr}", case.name);
-                failed.push(case.name.clone());
-            } else {
-                eprintln!("{}: {:?} directly, {:?} by RDMA", case.name, direct.taken, remote.taken);
-            }
-        }
-    }
-    assert!(count >= PROGRAMS.len(), "{count} programs");
-    assert!(failed.is_empty(), "{} of {count} programs: {failed:?}", failed.len());
+    compare_suite(|program| pair.moves(program), |program| program.through(&server));
     let mut program = pair.program("endless").arg("16").start_through(&server);
     program.wait_for_line("running");
     server.travels_by("rdma");

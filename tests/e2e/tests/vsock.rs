@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outboard_e2e::raw_client::hello;
 use outboard_e2e::{
-    Driver, Folder, Forwarder, Program, RawClient, Server, command, outboard, suite, within,
+    Driver, Folder, Forwarder, Program, RawClient, Server, command, compare_suite, outboard, within,
 };
 use outboard_test_support::skip;
 use outboard_transport::vsock;
@@ -15,9 +15,6 @@ use outboard_wire::handshake::{Purpose, RefusalCode};
 
 /// On a machine that has much to do.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Of the suite, what has to do with how commands and memory travel.
-const PROGRAMS: [&str; 5] = ["burst", "copies_2d_3d", "errors", "graph_capture", "host_functions"];
 
 /// A port of vsock that no other test uses.
 fn port() -> u32 {
@@ -45,20 +42,10 @@ fn forwarded(folder: &Folder, flags: &[&str]) -> (Server, Forwarder) {
 
 /// Runs the programs directly and at an address, and compares what they say.
 fn compare(address: &str, transport: &str) {
-    let cases: Vec<_> =
-        suite().into_iter().filter(|case| PROGRAMS.contains(&case.name.as_str())).collect();
-    assert_eq!(cases.len(), PROGRAMS.len());
-    for case in cases {
-        let program = case.program().env("OUTBOARD_TRANSPORT", transport);
-        let (direct, remote) = (program.directly(), program.through_list(address));
-        direct.expect_success(&case.name);
-        remote.expect_success(&case.name);
-        assert_eq!(direct.stdout, remote.stdout, "{}", case.name);
-        eprintln!(
-            "{}: {:?} directly, {:?} by way of {address}",
-            case.name, direct.taken, remote.taken
-        );
-    }
+    compare_suite(
+        |program| program.env("OUTBOARD_TRANSPORT", transport),
+        |program| program.through_list(address),
+    );
 }
 
 #[test]
