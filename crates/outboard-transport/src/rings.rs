@@ -14,10 +14,11 @@ use crate::stream::{Interest, Readiness};
 pub(crate) const RING: usize = 256 << 10;
 /// A writer that found no room is woken when there is this much.
 const ROOM: usize = RING / 4;
-/// A reader publishes its position after so many further bytes, so that for most messages the
-/// writer keeps its cache line. A sleeping writer never waits for a position that is not published.
-const UNSAID: usize = RING / 8;
-const _: () = assert!(UNSAID + ROOM <= RING);
+/// Either side publishes its position after so many further bytes, so that both copy at once. The
+/// writer says where a message ends, too; the reader does not, so that for most messages the writer
+/// keeps its cache line. A sleeping writer never waits for a position that is not published.
+const PIECE: usize = RING / 8;
+const _: () = assert!(PIECE + ROOM <= RING);
 /// Where the bytes of the first ring begin. Before them is what the sides say of themselves.
 const HEAD: usize = 4096;
 /// Bytes of what the sides say of themselves.
@@ -80,6 +81,35 @@ impl Drop for Asleep<'_> {
     }
 }
 
+/// Wakes a thread of the peer's at the first piece that it can use, and after the last one if it
+/// sleeps again by then.
+struct Wakes<F> {
+    wake: F,
+    was_woken: bool,
+    is_asleep: bool,
+}
+
+impl<F: Fn()> Wakes<F> {
+    fn new(wake: F) -> Wakes<F> {
+        Wakes { wake, was_woken: false, is_asleep: false }
+    }
+
+    /// Whether it sleeps, behind a piece.
+    fn note(&mut self, is_asleep: bool) {
+        self.is_asleep = is_asleep && self.was_woken;
+        if is_asleep && !self.was_woken {
+            self.was_woken = true;
+            (self.wake)();
+        }
+    }
+
+    fn finish(self) {
+        if self.is_asleep {
+            (self.wake)();
+        }
+    }
+}
+
 impl<K: Keeper> Rings<K> {
     pub(crate) fn new(keeper: K, end: End) -> Rings<K> {
         let (out, back) = if end == End::Client { (0, 1) } else { (1, 0) };
@@ -137,27 +167,19 @@ impl<K: Keeper> Rings<K> {
             filled = sides.filled(*position, RING)?;
         }
         let count = filled.min(buffer.len());
-        let mut at = 0;
-        for (offset, len) in parts(*position, count, RING) {
-            // SAFETY: `parts` lie in the ring, and add up to no more than the buffer has. The peer
-            // may write there meanwhile, which makes the bytes wrong, and they are not looked at
-            // before they have been copied.
-            unsafe {
-                buffer
-                    .as_mut_ptr()
-                    .add(at)
-                    .copy_from_nonoverlapping(self.bytes(half.ring, offset), len)
-            };
-            at += len;
-        }
-        *position += count as u64;
-        if position.wrapping_sub(half.said.load(Ordering::Relaxed)) >= UNSAID as u64 {
-            half.said.store(*position, Ordering::Relaxed);
-            // A writer that is not woken now is still counted as asleep when a later read checks.
-            if sides.reader.moved(*position, &sides.writer) && RING - (filled - count) >= ROOM {
-                wake();
+        let mut wakes = Wakes::new(wake);
+        for piece in buffer[..count].chunks_mut(PIECE) {
+            self.take(*position, piece);
+            *position += piece.len() as u64;
+            filled -= piece.len();
+            if position.wrapping_sub(half.said.load(Ordering::Relaxed)) >= PIECE as u64 {
+                half.said.store(*position, Ordering::Relaxed);
+                // A writer that is not woken now is still counted as asleep when a later read
+                // checks.
+                wakes.note(sides.reader.moved(*position, &sides.writer) && RING - filled >= ROOM);
             }
         }
+        wakes.finish();
         Ok(count)
     }
 
@@ -169,33 +191,60 @@ impl<K: Keeper> Rings<K> {
         if self.is_over(&sides.reader) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let room = sides.room(*position, RING)?;
-        let mut written = 0;
-        for buffer in buffers {
-            let now = &buffer[..buffer.len().min(room - written)];
-            self.put(*position + written as u64, now);
-            written += now.len();
+        let mut room = sides.room(*position, RING)?;
+        let (mut written, mut unsaid) = (0, 0);
+        let mut wakes = Wakes::new(wake);
+        let pieces = buffers.iter().flat_map(|buffer| buffer.chunks(PIECE));
+        for piece in pieces {
+            if piece.len() > room {
+                room = sides.room(*position, RING)?;
+            }
+            let now = &piece[..piece.len().min(room)];
+            self.put(*position, now);
+            *position += now.len() as u64;
+            (written, unsaid, room) = (written + now.len(), unsaid + now.len(), room - now.len());
+            if unsaid >= PIECE {
+                unsaid = 0;
+                wakes.note(sides.writer.moved(*position, &sides.reader));
+            }
+            if now.len() < piece.len() {
+                break;
+            }
         }
-        if written == 0 {
-            let empty = buffers.iter().all(|buffer| buffer.is_empty());
-            return if empty { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
+        if unsaid > 0 {
+            wakes.note(sides.writer.moved(*position, &sides.reader));
         }
-        *position += written as u64;
-        if sides.writer.moved(*position, &sides.reader) {
-            wake();
+        wakes.finish();
+        let empty = || buffers.iter().all(|buffer| buffer.is_empty());
+        if written == 0 && !empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(written)
     }
 
     /// Copies bytes to where the reader has left room for them.
     fn put(&self, position: u64, bytes: &[u8]) {
-        let mut at = 0;
+        let mut rest = bytes;
         for (offset, len) in parts(position, bytes.len(), RING) {
+            let (part, behind) = rest.split_at(len);
             // SAFETY: `parts` lie in the ring, and add up to what there is.
             unsafe {
-                self.bytes(self.out.ring, offset)
-                    .copy_from_nonoverlapping(bytes.as_ptr().add(at), len)
-            };
+                self.bytes(self.out.ring, offset).copy_from_nonoverlapping(part.as_ptr(), len);
+            }
+            rest = behind;
+        }
+    }
+
+    /// Copies bytes that the writer has put there. The peer may write there meanwhile, which makes
+    /// them wrong, and they are not looked at before they have been copied.
+    fn take(&self, position: u64, to: &mut [u8]) {
+        let mut at = 0;
+        for (offset, len) in parts(position, to.len(), RING) {
+            let part = &mut to[at..at + len];
+            // SAFETY: `parts` lie in the ring, and add up to what there is.
+            unsafe {
+                part.as_mut_ptr().copy_from_nonoverlapping(self.bytes(self.back.ring, offset), len);
+            }
             at += len;
         }
     }

@@ -116,13 +116,18 @@ impl SpinLimits {
 
     /// As the environment says, or the machine.
     pub fn from_env() -> SpinLimits {
+        SpinLimits::from_env_or(SpinLimits::default())
+    }
+
+    /// As the environment says, or these.
+    pub fn from_env_or(usual: SpinLimits) -> SpinLimits {
         let set = std::env::var("OUTBOARD_SPIN_US").ok().and_then(|text| text.trim().parse().ok());
         match set {
             // Beyond a second, spinning is a mistake.
             Some(microseconds) => {
                 SpinLimits::up_to(Duration::from_micros(microseconds).min(Duration::from_secs(1)))
             }
-            None => SpinLimits::default(),
+            None => usual,
         }
     }
 

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::part::Slot;
 use crate::descriptor::poll_until;
 use crate::rings::{End, Rings};
-use crate::spin::{Spin, SpinLimits};
+use crate::spin::{Patience, Spin, SpinLimits};
 use crate::stream::{Capabilities, Interest, Readiness, Stream};
 use crate::waker::Waker;
 
@@ -32,7 +32,18 @@ pub(super) struct RegionStream {
     /// This process has abandoned the stream; another one uses it.
     abandoned: AtomicBool,
     /// How long a thread looks before it sleeps.
-    spin: Duration,
+    patience: Patience,
+}
+
+/// Looking is worth while for as long as bells take in both directions: each goes through the
+/// network of a virtual machine.
+const BELLS: Duration = Duration::from_millis(2);
+
+fn patience() -> Patience {
+    let usual = SpinLimits::default();
+    let most = if usual.most.is_zero() { usual.most } else { usual.most.max(BELLS) };
+    let limits = SpinLimits::from_env_or(SpinLimits { most, ..usual });
+    Patience::new(limits.least, limits.most)
 }
 
 /// A thread is counted as waiting while this lives.
@@ -62,7 +73,7 @@ impl RegionStream {
             readable: Waker::new()?,
             writable: Waker::new()?,
             abandoned: AtomicBool::new(false),
-            spin: SpinLimits::from_env().least,
+            patience: patience(),
         })
     }
 
@@ -119,9 +130,11 @@ impl RegionStream {
         self.check()?;
         let met = self.met.socket().ok_or(io::ErrorKind::NotConnected)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        if interest.read || interest.write {
-            // A bell costs both machines much more than a look.
-            let mut spin = Spin::when(true, timeout.map_or(self.spin, |most| most.min(self.spin)));
+        let began = Instant::now();
+        let moves = interest.read || interest.write;
+        if moves {
+            let most = self.patience.window();
+            let mut spin = Spin::when(true, timeout.map_or(most, |timeout| timeout.min(most)));
             while self.rings.look(interest) == Readiness::default() && spin.again() {}
         }
         let _reader = interest.read.then(|| Waiting::new(&self.readers));
@@ -158,6 +171,9 @@ impl RegionStream {
                 self.writable.clear_unless(|| self.rings.look(Interest::WRITE).write);
             }
             if count > 0 {
+                if moves {
+                    self.patience.waited(began.elapsed());
+                }
                 let seen = self.rings.look(interest);
                 (ready.read, ready.write) = (ready.read || seen.read, ready.write || seen.write);
             }
