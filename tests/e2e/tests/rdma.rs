@@ -138,7 +138,7 @@ fn bytes_stay_encrypted_unless_both_sides_agree() {
         [("auto", "auto", "rdma+tls"), ("clear", "auto", "rdma"), ("clear", "on", "rdma+tls")]
     {
         let flags = ["--state", &state, "--require-authentication", "--tls", "on", "--rdma", rdma];
-        let server = pair.serve(&flags);
+        let server = pair.serve(&[&flags[..], &STAGED].concat());
         let program = |name: &str| known(pair.program(name)).env("OUTBOARD_TLS", tls);
         program("burst").through(&server).expect_success("burst");
         // What an adapter moves by itself, nobody encrypts.
