@@ -22,6 +22,8 @@ const LARGEST: usize = 4 << 20;
 const LOOK: Duration = Duration::from_micros(50);
 /// How long works of a connection that has ended may take to say so.
 const FLUSH: Duration = Duration::from_secs(5);
+/// Why there are no more works if nothing has failed.
+const ENDED: &str = "it was ended";
 
 /// Memory here that the adapter knows, until [`Mover::remove_memory`].
 pub struct Own(Arc<Borrowed>);
@@ -29,7 +31,7 @@ pub struct Own(Arc<Borrowed>);
 /// Moves bytes between memory here and memory that the client lends.
 pub struct Mover {
     domain: Arc<Domain>,
-    /// None once the adapter had to be kept from its works.
+    /// None once its works have been withdrawn.
     pair: Mutex<Option<QueuePair>>,
     queue: Arc<Queue>,
     channel: Arc<Channel>,
@@ -253,7 +255,7 @@ impl Mover {
     /// Has the adapter give up its works.
     fn flush(&self) {
         if let Some(pair) = &*lock(&self.pair) {
-            // Where even that fails, `wait_for` keeps the adapter from them after a while.
+            // Where even that fails, the works are withdrawn after a while.
             let _ = pair.fail();
         }
     }
@@ -275,7 +277,7 @@ impl Mover {
             let len = LARGEST.min(bytes - offset);
             let posted = match &*lock(&self.pair) {
                 Some(pair) => post(pair, work, offset as u64, len).map_err(|e| e.to_string()),
-                None => Err("it was ended".to_owned()),
+                None => Err(ENDED.to_owned()),
             };
             if let Err(why) = posted {
                 lock(&self.works).over += 1;
@@ -305,7 +307,7 @@ impl Mover {
 
     fn failure(&self) -> io::Error {
         let works = lock(&self.works);
-        let why = works.failed.as_deref().unwrap_or("it was ended");
+        let why = works.failed.as_deref().unwrap_or(ENDED);
         io::Error::new(
             io::ErrorKind::ConnectionReset,
             format!("the RDMA connection for page-locked memory has failed: {why}"),
@@ -408,7 +410,7 @@ type Done = Result<Completion, WorkError>;
 fn describe(error: WorkError) -> &'static str {
     match error {
         WorkError::NoAnswer => "the client's adapter no longer answers",
-        WorkError::Flushed => "it was ended",
+        WorkError::Flushed => ENDED,
         WorkError::Other(why) => why,
     }
 }

@@ -182,7 +182,11 @@ fn works_that_an_adapter_does_not_give_up_are_withdrawn() {
                 {}
             });
         }
-        std::thread::sleep(Duration::from_millis(500));
+        let began = Instant::now();
+        while mover.moved()[0] == 0 {
+            assert!(began.elapsed() < PATIENCE, "nothing is written");
+            std::thread::yield_now();
+        }
         // Nothing comes of the works of a pair that is gone.
         mover.withdraw();
         mover.end("a test");
