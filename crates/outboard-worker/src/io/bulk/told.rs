@@ -18,7 +18,7 @@ pub(super) enum Fact {
 
 /// Which [`Fact`]s have been told.
 #[derive(Debug, Default)]
-pub(super) struct Told([AtomicBool; 7]);
+pub(super) struct Told([AtomicBool; Fact::DeviceMemory as usize + 1]);
 
 impl Told {
     /// Whether nobody has told the fact yet; the caller does.
