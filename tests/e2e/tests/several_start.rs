@@ -97,13 +97,11 @@ fn thirty_two_servers_work_in_one_process() {
     let outcome = list_devices(&list.join(","));
     outcome.expect_success("32 servers");
     let works = |line: &&str| line.ends_with(", works");
-    assert_eq!(
-        outcome.stdout.lines().filter(works).count(),
-        32,
-        "{}{}",
-        outcome.stdout,
-        outcome.stderr
-    );
+    let (working, Outcome { stdout, stderr, .. }) =
+        (outcome.stdout.lines().filter(works).count(), &outcome);
+    let named = servers.iter().filter(|server| stderr.contains(server.address()));
+    let logs: String = named.map(Server::log).collect();
+    assert_eq!(working, 32, "{stdout}{stderr}{logs}");
 }
 
 /// No server is needed to see that their memory would not fit.
@@ -118,10 +116,11 @@ fn more_servers_than_addresses_are_refused_by_name() {
     }
 }
 
-/// Ports so far apart, below those that the system gives out by itself.
+/// Ports so far apart, below those that the system gives out by itself. Tests that run at once ask
+/// for different distances, and get different ports.
 fn free_ports(apart: u16) -> [u16; 2] {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let begin = 20_000 + std::process::id() as u16 % 5_000;
+    let begin = 20_000 + 300 * apart + std::process::id() as u16 % 5_000;
     let pairs = (begin..30_000).map(|port| [port, port + apart]);
     pairs.into_iter().find(|pair| pair.iter().all(|port| is_free(*port))).expect("free ports")
 }
