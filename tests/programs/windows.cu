@@ -1,13 +1,14 @@
 // Where memory of every kind lies: a line for each, its name, address and bytes in hexadecimal
 // digits.
 //
-//   windows [occupy FIRST LAST] [wait FILE]
+//   windows [occupy ADDRESS]... [wait FILE]
 //
-// With `occupy`, the program has something in the windows of addresses of these numbers before it
-// uses CUDA. With `wait`, it allocates all again once the file is there.
+// With `occupy`, the program has a page at this address (hexadecimal) before it uses CUDA. With
+// `wait`, it allocates all again once the file is there.
 #include "check.h"
 #include "driver.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,13 +20,10 @@ static void show(const char* name, const void* address, size_t bytes) {
     printf("%s %zx %zx\n", name, reinterpret_cast<size_t>(address), bytes);
 }
 
-static void occupy(int first, int last) {
-    for (int number = first; number <= last; number++) {
-        // In the middle of each of them, a page is enough.
-        char* at = reinterpret_cast<char*>(0x300000000000 + number * (2LL << 40) + (1LL << 40));
-        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-        EXPECT(mmap(at, 4096, PROT_NONE, flags, -1, 0) == at);
-    }
+static void occupy(const char* address) {
+    char* at = reinterpret_cast<char*>(strtoull(address, nullptr, 16));
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    EXPECT(mmap(at, 4096, PROT_NONE, flags, -1, 0) == at);
 }
 
 __global__ void add(int* mapped, int* managed) {
@@ -114,9 +112,8 @@ static void allocate() {
 int main(int count, char** words) {
     const char* file = nullptr;
     for (int at = 1; at < count; at++) {
-        if (strcmp(words[at], "occupy") == 0 && at + 2 < count) {
-            occupy(atoi(words[at + 1]), atoi(words[at + 2]));
-            at += 2;
+        if (strcmp(words[at], "occupy") == 0 && at + 1 < count) {
+            occupy(words[++at]);
         } else if (strcmp(words[at], "wait") == 0 && at + 1 < count) {
             file = words[++at];
         }

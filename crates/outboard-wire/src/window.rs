@@ -21,20 +21,28 @@ const BYTES: u64 = 2 << 40;
 /// No window reaches beyond this address: above it are stacks, libraries, and what systems map from
 /// the top downwards.
 const END: u64 = 0x7c00_0000_0000;
-/// Windows from the first on that are free in most programs: above them a program is loaded, and
-/// sanitizers have memory.
+/// Systems load a program at 0x555555554000 or up to 1 TiB above. No window is there: the worker's
+/// program would split it, and a driver may need most of it in one piece.
+const PROGRAMS: Range<u64> = 0x5400_0000_0000..0x5800_0000_0000;
+/// How many windows are below programs.
+const BELOW: u32 = ((PROGRAMS.start - FIRST) / BYTES) as u32;
+/// Windows from the first on that are free in most programs: sanitizers have memory above them.
 const MOSTLY_FREE: u32 = 16;
 /// Addresses and sizes are multiples of this, the largest page of any processor.
 const GRANULE: u64 = 64 << 10;
 
 impl Window {
     /// How many there are.
-    pub const COUNT: u32 = ((END - FIRST) / BYTES) as u32;
+    pub const COUNT: u32 = BELOW + ((END - PROGRAMS.end) / BYTES) as u32;
 
     /// The window of this number, if there is one.
     pub fn numbered(number: u32) -> Option<Window> {
+        let (first, place) = match number.checked_sub(BELOW) {
+            None => (FIRST, number),
+            Some(above) => (PROGRAMS.end, above),
+        };
         (number < Window::COUNT)
-            .then(|| Window { address: FIRST + u64::from(number) * BYTES, bytes: BYTES })
+            .then(|| Window { address: first + u64::from(place) * BYTES, bytes: BYTES })
     }
 
     /// All of them, in order.
@@ -49,7 +57,9 @@ impl Window {
 
     /// Its number, if it is one of those above.
     pub fn number(&self) -> Option<u32> {
-        let number = u32::try_from(self.address.checked_sub(FIRST)? / BYTES).ok()?;
+        let above = self.address.checked_sub(PROGRAMS.end);
+        let place = above.or_else(|| self.address.checked_sub(FIRST))? / BYTES;
+        let number = u32::try_from(place).ok()? + if above.is_some() { BELOW } else { 0 };
         (Window::numbered(number) == Some(*self)).then_some(number)
     }
 
@@ -98,16 +108,20 @@ mod tests {
     #[test]
     fn windows_follow_each_other_and_know_their_numbers() {
         let all: Vec<Window> = Window::all().collect();
-        assert_eq!((all.len() as u32, Window::COUNT), (38, 38));
+        assert_eq!((all.len() as u32, Window::COUNT), (36, 36));
         assert_eq!(
-            (all[0].range().start, all[37].range().end),
+            (all[0].range().start, all[35].range().end),
             (0x3000_0000_0000, 0x7c00_0000_0000)
         );
+        let follows = |pair: &[Window]| pair[0].range().end == pair[1].range().start;
         for (number, pair) in all.windows(2).enumerate() {
-            assert_eq!(pair[0].range().end, pair[1].range().start);
+            let between = pair[0].range().end..pair[1].range().start;
+            assert!(follows(pair) || between == PROGRAMS);
             assert_eq!(pair[0].number(), Some(number as u32));
         }
-        assert_eq!((Window::numbered(38), Window::numbered(u32::MAX)), (None, None));
+        assert_eq!(all.windows(2).filter(|pair| !follows(pair)).count(), 1);
+        assert_eq!((all[35].number(), Window::numbered(36)), (Some(35), None));
+        assert_eq!(Window::numbered(u32::MAX), None);
         assert!(Window::mostly_free().all(|window| window.range().end <= 0x5000_0000_0000));
         assert_eq!(all[1].to_string(), "0x320000000000");
     }
@@ -133,9 +147,14 @@ mod tests {
         let window = |address: u64, bytes: u64| {
             decode_all::<Window>(&[address.to_le_bytes(), bytes.to_le_bytes()].concat())
         };
-        for (address, bytes) in
-            [(FIRST + GRANULE, BYTES), (FIRST, GRANULE), (GRANULE, BYTES), (END, BYTES)]
-        {
+        for (address, bytes) in [
+            (FIRST + GRANULE, BYTES),
+            (FIRST, GRANULE),
+            (GRANULE, BYTES),
+            (END, BYTES),
+            (PROGRAMS.start, BYTES),
+            (PROGRAMS.start + BYTES, BYTES),
+        ] {
             assert_eq!(window(address, bytes).unwrap().number(), None, "{address:#x} {bytes:#x}");
         }
         for (address, bytes) in

@@ -61,6 +61,16 @@ fn program(args: &[&str]) -> Program {
     args.iter().fold(Program::new("windows"), |program, arg| program.arg(arg))
 }
 
+/// That program, with a page of its own in the middle of each of these windows.
+fn occupant(windows: impl IntoIterator<Item = Window>) -> Program {
+    let middle = |window: Window| {
+        let range = window.range();
+        format!("{:x}", range.start + (range.end - range.start) / 2)
+    };
+    let there = windows.into_iter().map(middle);
+    there.fold(program(&[]), |program, at| program.arg("occupy").arg(&at))
+}
+
 fn run(program: Program, server: &Server) -> Shown {
     start(program, server.address()).finish()
 }
@@ -136,8 +146,7 @@ fn what_the_driver_places_lies_in_the_window() {
 fn sessions_whose_clients_accept_different_windows_have_different_addresses() {
     let server = serve(&["--warm", "1"], &[]);
     let first = run(program(&[]), &server);
-    let taken = first.expect_window().number().expect("a number").to_string();
-    let other = run(program(&["occupy", &taken, &taken]), &server);
+    let other = run(occupant([first.expect_window()]), &server);
     other.expect_window();
     for (name, places) in &first.places {
         let (a, bytes) = places[0];
@@ -150,8 +159,7 @@ fn sessions_whose_clients_accept_different_windows_have_different_addresses() {
 #[test]
 fn a_program_that_has_something_in_all_windows_is_served_without() {
     let server = serve(&["--warm", "1"], &[]);
-    let last = (Window::COUNT - 1).to_string();
-    let shown = run(program(&["occupy", "0", &last]), &server);
+    let shown = run(occupant(Window::all()), &server);
     assert_eq!(shown.window, None);
     for (name, places) in shown.places.iter().filter(|(name, _)| !OWN.contains(&name.as_str())) {
         let (address, _) = places[0];
@@ -216,6 +224,16 @@ fn told(client: &RawClient) -> Option<Window> {
     client.welcome().more.get(WINDOWS).expect("a window, or none")
 }
 
+/// Wherever the system has loaded the worker's program and libraries.
+#[test]
+fn a_worker_can_have_any_window() {
+    let server = serve(&[], &[]);
+    for number in 0..Window::COUNT {
+        let got = told(&session(&server, &[number]));
+        assert_eq!(got, Some(window(number)), "{}", server.log());
+    }
+}
+
 /// The window of the one worker that waits, once it does.
 fn waiting(server: &Server, so_far: usize) -> Window {
     let windows = || -> Vec<u64> {
@@ -256,7 +274,7 @@ fn a_session_gets_the_worker_that_waits_if_its_client_accepts_the_window() {
     let others: Vec<u32> = (0..Window::COUNT).filter(|number| *number != there).rev().collect();
 
     let mut passed_over = session(&server, &others);
-    assert_eq!((told(&passed_over), warm_sessions(&server, 1)), (Some(window(37)), 0));
+    assert_eq!((told(&passed_over), warm_sessions(&server, 1)), (Some(window(others[0])), 0));
     let none = session(&server, &[]);
     assert_eq!((told(&none), warm_sessions(&server, 2)), (None, 0));
     let mut matched = session(&server, &[others[0], there]);
@@ -320,8 +338,7 @@ fn a_server_that_grants_what_was_not_accepted_is_not_used() {
         }
     };
     let hostile = Hostile::with_welcome(server.address(), Box::new(grant));
-    let program =
-        program(&["occupy", "7", "7"]).env("OUTBOARD_LOG", "1").env("OUTBOARD_RECONNECT", "0");
+    let program = occupant([window(7)]).env("OUTBOARD_LOG", "1").env("OUTBOARD_RECONNECT", "0");
     let outcome = program.through_list(hostile.address());
     assert!(!outcome.status.success(), "{}", outcome.stdout);
     assert!(
