@@ -3,12 +3,42 @@
 #include "check.h"
 #include "driver.h"
 
+#include <sys/mman.h>
+
 #include <thread>
 
 static CUcontext current() {
     CUcontext context = nullptr;
     CHECK_DRIVER(DRIVER(cuCtxGetCurrent)(&context));
     return context;
+}
+
+// Whether the system can read a byte there.
+static bool is_readable(const void* byte) {
+    int ends[2];
+    EXPECT(pipe(ends) == 0);
+    const bool is = write(ends[1], byte, 1) == 1;
+    close(ends[0]), close(ends[1]);
+    return is;
+}
+
+// What was page-locked in a context is so no longer: what was allocated is gone, and what was
+// registered can be registered again.
+static void page_locked_memory_ends_too() {
+    const size_t bytes = 4 << 20;
+    void *allocated, *own = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT(own != MAP_FAILED);
+    for (int round = 0; round < 2; round++) {
+        CHECK(cudaMallocHost(&allocated, bytes));
+        CHECK(cudaHostRegister(own, bytes, cudaHostRegisterDefault));
+        EXPECT(is_readable(allocated));
+        CHECK(cudaDeviceReset());
+        printf("allocated memory: %s\n", is_readable(allocated) ? "there" : "gone");
+        EXPECT_ERROR(cudaHostUnregister(own), cudaErrorHostMemoryNotRegistered);
+        EXPECT_ERROR(cudaFreeHost(allocated), cudaErrorInvalidValue);
+        cudaGetLastError();
+    }
+    EXPECT(is_readable(own) && munmap(own, bytes) == 0);
 }
 
 int main() {
@@ -109,6 +139,7 @@ int main() {
     DeviceArray<int> after(10);
     after.zero();
     EXPECT(after.download()[9] == 0);
+    page_locked_memory_ends_too();
     printf("contexts: done\n");
     return outcome();
 }

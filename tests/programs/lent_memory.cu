@@ -1,5 +1,6 @@
 // Page-locked memory whose copies an adapter may do by itself: allocated and registered, both ways,
-// many queued at once, given up right behind its copies, and used by kernels between copies.
+// many queued at once, given up right behind its copies, used by kernels between copies, and gone
+// with its context.
 //
 //   lent_memory [ROUNDS [MEBIBYTES]]    default 3 rounds of 5 MiB.
 #include "check.h"
@@ -130,6 +131,29 @@ static void used_by_kernels(bool registered, size_t count, uint32_t salt) {
     EXPECT(device.download()[count - 1] == (uint32_t)(count - 1) * 2654435761u + salt + 6);
 }
 
+// Memory is registered in a context that ends, and goes. Other memory comes to lie there, and is
+// registered from an earlier address on.
+static void gone_with_its_context(size_t count, uint32_t salt) {
+    const size_t page = 4096, bytes = count * 4 + page;
+    void* memory = nullptr;
+    for (size_t from : {page, size_t(0)}) {
+        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (memory != nullptr ? MAP_FIXED : 0);
+        memory = mmap(memory, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+        EXPECT(memory != MAP_FAILED);
+        CHECK(cudaHostRegister((char*)memory + from, bytes - from, cudaHostRegisterDefault));
+        uint32_t* words = (uint32_t*)((char*)memory + from);
+        DeviceArray<uint32_t>* device = new DeviceArray<uint32_t>(count);
+        fill(words, count, salt);
+        CHECK(cudaMemcpy(device->get(), words, count * 4, cudaMemcpyHostToDevice));
+        memset(words, 0, count * 4);
+        CHECK(cudaMemcpy(words, device->get(), count * 4, cudaMemcpyDeviceToHost));
+        expect(words, count, salt++, "what was copied in a new context");
+        delete device;
+        CHECK(cudaDeviceReset());
+    }
+    EXPECT(munmap(memory, bytes) == 0);
+}
+
 int main(int argc, char** argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 3;
     const size_t count = (argc > 2 ? strtoull(argv[2], nullptr, 10) : 5) * (1 << 18) + 77;
@@ -141,6 +165,7 @@ int main(int argc, char** argv) {
             used_by_kernels(registered, count, 1000 + round);
         }
         given_up_at_once(count, 2000 + round);
+        gone_with_its_context(count, 3000 + 10 * round);
     }
     printf("%d rounds: right\n", rounds);
     return 0;

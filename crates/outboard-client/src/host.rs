@@ -52,6 +52,8 @@ struct HostMemoryState {
 pub(crate) struct Pinned {
     /// Bytes, as the program gave them.
     pub(crate) bytes: u64,
+    /// The context with which it ends.
+    ctx: ContextId,
     /// Whether it was the program's before; if not, it was allocated here.
     pub(crate) registered: bool,
     /// Whether its pages are the worker's, too.
@@ -63,8 +65,8 @@ pub(crate) struct Pinned {
 }
 
 impl Pinned {
-    fn new(bytes: u64, registered: bool, shared: bool) -> Pinned {
-        Pinned { bytes, registered, shared, mapped: None, is_borrowed: false }
+    fn new(ctx: ContextId, bytes: u64, registered: bool, shared: bool) -> Pinned {
+        Pinned { bytes, ctx, registered, shared, mapped: None, is_borrowed: false }
     }
 }
 
@@ -129,7 +131,7 @@ impl HostMemory {
     }
 
     /// Allocates zeroed pages, `bytes` of them at least.
-    pub(crate) fn alloc(&self, bytes: usize) -> Result<*mut u8> {
+    pub(crate) fn alloc(&self, ctx: ContextId, bytes: usize) -> Result<*mut u8> {
         let pages = (bytes as u64)
             .checked_next_multiple_of(page_bytes())
             .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -149,7 +151,7 @@ impl HostMemory {
         };
         match memory {
             Ok(memory) => {
-                let pinned = Pinned::new(bytes as u64, false, false);
+                let pinned = Pinned::new(ctx, bytes as u64, false, false);
                 state.pinned.insert(HostPtr::of(memory), pinned);
                 if place.is_none() {
                     widen(&self.others, HostPtr::of(memory), pages);
@@ -179,7 +181,12 @@ impl HostMemory {
 
     /// Allocates zeroed pages, `bytes` of them at least, of a file that the worker shares, and
     /// returns where in it they are, too.
-    pub(crate) fn alloc_shared(&self, bytes: usize, memory: &Memory) -> Result<(*mut u8, u64)> {
+    pub(crate) fn alloc_shared(
+        &self,
+        ctx: ContextId,
+        bytes: usize,
+        memory: &Memory,
+    ) -> Result<(*mut u8, u64)> {
         let pages = (bytes as u64)
             .checked_next_multiple_of(page_bytes())
             .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -222,7 +229,7 @@ impl HostMemory {
             state.free.give(address, pages);
             return Err(out_of_memory(error));
         }
-        let pinned = Pinned::new(bytes as u64, false, true);
+        let pinned = Pinned::new(ctx, bytes as u64, false, true);
         state.pinned.insert(HostPtr(address), pinned);
         Ok((HostPtr(address).pointer(), offset))
     }
@@ -291,15 +298,15 @@ impl HostMemory {
     }
 
     /// Takes in memory of the program.
-    pub(crate) fn register(&self, memory: *mut u8, bytes: usize) {
-        let pinned = Pinned::new(bytes as u64, true, false);
+    pub(crate) fn register(&self, ctx: ContextId, memory: *mut u8, bytes: usize) {
+        let pinned = Pinned::new(ctx, bytes as u64, true, false);
         self.state().pinned.insert(HostPtr::of(memory), pinned);
         widen(&self.others, HostPtr::of(memory), bytes as u64);
     }
 
     /// Takes in memory of another server, whose pages this one's worker has, too.
-    pub(crate) fn borrow(&self, base: HostPtr, bytes: u64) {
-        let pinned = Pinned { is_borrowed: true, ..Pinned::new(bytes, true, true) };
+    pub(crate) fn borrow(&self, ctx: ContextId, base: HostPtr, bytes: u64) {
+        let pinned = Pinned { is_borrowed: true, ..Pinned::new(ctx, bytes, true, true) };
         self.state().pinned.insert(base, pinned);
     }
 
@@ -339,6 +346,16 @@ impl HostMemory {
             (pinned.shared, pinned.mapped) = (true, Some(ctx));
             widen(&self.files, base, pinned.bytes);
         }
+    }
+
+    /// What the program has allocated and registered in a context.
+    pub(crate) fn of_context(&self, ctx: ContextId) -> Vec<(HostPtr, Pinned)> {
+        let state = self.state();
+        let of_it = state.pinned.iter().filter(|(_, pinned)| pinned.ctx == ctx);
+        of_it
+            .filter(|(_, pinned)| !pinned.is_borrowed)
+            .map(|(base, pinned)| (*base, *pinned))
+            .collect()
     }
 
     /// The ranges that the device was given in a context.
@@ -398,9 +415,10 @@ mod tests {
     #[test]
     fn addresses_are_used_again_and_told_apart() {
         static HOST: HostMemory = HostMemory::new();
+        let (ctx, other) = (ContextId(1), ContextId(2));
         assert!(!HOST.is_in_use() && !HOST.may_contain(HostPtr(0x2000_0000_0000)));
-        let small = HOST.alloc(100).unwrap();
-        let large = HOST.alloc(3 << 20).unwrap();
+        let small = HOST.alloc(ctx, 100).unwrap();
+        let large = HOST.alloc(ctx, 3 << 20).unwrap();
         assert!((large as u64).is_multiple_of(LARGE_PAGE));
         assert!(
             HOST.may_contain(HostPtr::of(small))
@@ -420,16 +438,18 @@ mod tests {
         // SAFETY: not used afterwards.
         unsafe { HOST.free(small) }.unwrap();
         assert!(HOST.find(HostPtr::of(small)).is_none());
-        let again = HOST.alloc(50).unwrap();
+        let again = HOST.alloc(ctx, 50).unwrap();
         assert_eq!(again, small);
         // SAFETY: memory that was just allocated.
         assert_eq!(unsafe { again.read() }, 0, "memory is new each time");
         let own = 0x5000_0000 as *mut u8;
-        HOST.register(own, 1000);
+        HOST.register(other, own, 1000);
         assert!(
             HOST.may_contain(HostPtr(0x5000_0000))
                 && !HOST.may_contain(HostPtr(0x5000_0000 + 1000))
         );
+        let bases = |ctx| HOST.of_context(ctx).into_iter().map(|(base, _)| base.pointer());
+        assert!(bases(ctx).eq([again, large]) && bases(other).eq([own]));
         HOST.unregister(own);
         assert!(HOST.find(HostPtr(0x5000_0000)).is_none());
         // SAFETY: not used afterwards.

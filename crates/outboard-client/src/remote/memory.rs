@@ -5,6 +5,7 @@ use outboard_front::backend::{ContextId, DevicePtr, HostPtr, Result, StreamId};
 use outboard_wire::messages as msg;
 
 use super::Remote;
+use crate::host::Pinned;
 
 impl Remote {
     pub(super) fn memory_info(&self, ctx: ContextId) -> Result<(u64, u64)> {
@@ -114,7 +115,7 @@ impl Remote {
         bytes: usize,
         _flags: u32,
     ) -> Result<()> {
-        self.host.register(memory, bytes);
+        self.host.register(ctx, memory, bytes);
         // Where it cannot be shared, nothing is done to it until a kernel is given its address.
         self.share_registered(ctx, HostPtr::of(memory), bytes as u64);
         if let Ok(session) = self.session() {
@@ -135,6 +136,20 @@ impl Remote {
         self.unmap_host(HostPtr::of(memory), true);
         self.host.unregister(memory);
         Ok(())
+    }
+
+    /// A context is about to end, and what was page-locked in it does as well.
+    pub(super) fn end_page_locked_memory(&self, ctx: ContextId) {
+        for (base, Pinned { bytes, registered, .. }) in self.host.of_context(ctx) {
+            let (memory, bytes) = (base.pointer(), bytes as usize);
+            // What the worker has of it ends with the context anyway.
+            let _ = if registered {
+                self.host_unregister(ctx, memory, bytes)
+            } else {
+                // SAFETY: the program may not use it any more, as that of any context that ends.
+                unsafe { self.host_free(ctx, memory, bytes) }
+            };
+        }
     }
 
     pub(super) fn host_device_address(

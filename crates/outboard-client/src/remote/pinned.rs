@@ -19,11 +19,11 @@ impl Remote {
     /// Allocates page-locked memory: shared, if the worker is on this machine and can have it.
     pub(super) fn alloc_host(&self, ctx: ContextId, bytes: usize) -> Result<*mut u8> {
         let shared = match self.session()?.link().memory() {
-            Some(memory) => self.host.alloc_shared(bytes, memory),
+            Some(memory) => self.host.alloc_shared(ctx, bytes, memory),
             None => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         };
         // Memory that cannot be shared is usable all the same.
-        let Ok((memory, offset)) = shared else { return self.host.alloc(bytes) };
+        let Ok((memory, offset)) = shared else { return self.host.alloc(ctx, bytes) };
         let (address, bytes_there) =
             (HostPtr::of(memory), (bytes as u64).next_multiple_of(page_bytes()));
         if self
@@ -39,7 +39,7 @@ impl Remote {
         }
         // SAFETY: just allocated, and nobody has it.
         unsafe { self.free_shared(memory) }?;
-        self.host.alloc(bytes)
+        self.host.alloc(ctx, bytes)
     }
 
     /// Frees page-locked memory that was allocated, which the device has no more.

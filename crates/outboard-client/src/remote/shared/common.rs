@@ -216,7 +216,7 @@ impl Remote {
         {
             return false;
         }
-        self.host.borrow(base, bytes);
+        self.host.borrow(ctx, base, bytes);
         self.host.set_shared(base, ctx);
         owner.lent.lock().entry(base).or_default().push(self);
         // Others that have pages of their own must be told what this one's kernels write.
