@@ -149,7 +149,7 @@ fn a_broker_renews_what_is_used_and_sessions_do_without_it_until_the_end() {
         broker.talk().manner = manner;
         assert!(within(SOON, || broker.talk().beats > before), "{}", server.log());
     }
-    assert!(server.log().contains("go away"), "{}", server.log());
+    server.expect_logged("go away");
     // The session has ended neither with the first end nor with the broker.
     let until = renewed.expires.as_millisecond() + 30_000;
     assert!(within(SOON, || running.has_ended()), "{}", server.log());

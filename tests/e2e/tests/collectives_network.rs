@@ -109,8 +109,7 @@ fn a_server_that_is_not_among_the_peers_is_not_connected_to() {
     let (_folder, mut running) = start("rank", [&first, &second]);
     let refused = running.pop().expect("there are two").finish();
     assert!(!refused.status.success() && refused.stdout.contains("Permission denied"));
-    let log = second.log();
-    assert!(log.contains("--peers NETWORK"), "{log}");
+    second.expect_logged("--peers NETWORK");
     for mut rank in running {
         rank.kill();
     }

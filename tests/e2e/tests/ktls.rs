@@ -116,7 +116,7 @@ fn a_training_run_survives_cuts_of_all_connections_that_the_kernel_encrypts() {
     expect_equal("train", &undisturbed, &training.finish());
     let keys = keys_of_the_kernel() - before;
     assert!(keys >= 8, "{keys} keys: both sides of four connections or more");
-    assert!(site.server.log().contains("the client is back"), "{}", site.server.log());
+    site.server.expect_logged("the client is back");
     assert!(within(PATIENCE, || site.server.workers().is_empty()), "it said goodbye");
 }
 

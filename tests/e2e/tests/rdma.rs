@@ -235,9 +235,8 @@ fn copies_of_page_locked_memory_go_on_over_tcp_when_the_adapters_fail() {
         pair.link(comes);
         eprintln!("{:?}", outcome.taken);
         outcome.expect_success("lent_memory");
-        let log = server.log();
-        assert!(log.contains("moves no further copies itself"), "{goes}: {log}");
-        assert!(log.contains("the client is back"), "{goes}: {log}");
+        server.expect_logged("moves no further copies itself");
+        server.expect_logged("the client is back");
     }
 }
 
@@ -258,7 +257,7 @@ fn a_session_goes_on_over_tcp_when_the_adapters_fail() {
         let ended = program.has_ended();
         pair.link(comes);
         assert!(!ended, "{goes}: {}", program.seen());
-        assert!(server.log().contains("the client is back"), "{goes}: {}", server.log());
+        server.expect_logged("the client is back");
         program.kill();
     }
 }
@@ -275,7 +274,7 @@ fn copies_go_on_over_tcp_when_the_adapters_fail() {
     let outcome = program.finish();
     pair.link("sh PLUG_IN");
     outcome.expect_success("big_copy");
-    assert!(server.log().contains("the client is back"), "{}", server.log());
+    server.expect_logged("the client is back");
 }
 
 #[test]

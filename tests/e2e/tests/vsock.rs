@@ -91,7 +91,7 @@ fn programs_run_encrypted_over_vsock() {
         Program::new("burst").env("OUTBOARD_TRANSPORT", "vsock").env("OUTBOARD_TOKEN", &token);
     let known = program.clone().env("OUTBOARD_TLS_FINGERPRINT", &fingerprint);
     known.through_list(&address).expect_success("burst");
-    assert!(server.log().contains("\"owner\":\"alice\""), "{}", server.log());
+    server.expect_logged("\"owner\":\"alice\"");
     let refused = program.through_list(&address);
     assert!(refused.stderr.contains("would go in the clear"), "{}", refused.stderr);
 }
@@ -101,8 +101,7 @@ fn programs_run_where_a_hypervisor_forwards() {
     let folder = Folder::create();
     let (server, forwarder) = forwarded(&folder, &["--allow-anonymous"]);
     compare(&forwarder.address, "tcp");
-    let log = server.log();
-    assert!(log.contains("the virtual machine of process"), "{log}");
+    server.expect_logged("the virtual machine of process");
 }
 
 #[test]
