@@ -24,8 +24,6 @@ const END: u64 = 0x7c00_0000_0000;
 /// Systems load a program at 0x555555554000 or up to 1 TiB above. No window is there: the worker's
 /// program would split it, and a driver may need most of it in one piece.
 const PROGRAMS: Range<u64> = 0x5400_0000_0000..0x5800_0000_0000;
-/// How many windows are below programs.
-const BELOW: u32 = ((PROGRAMS.start - FIRST) / BYTES) as u32;
 /// Windows from the first on that are free in most programs: sanitizers have memory above them.
 const MOSTLY_FREE: u32 = 16;
 /// Addresses and sizes are multiples of this, the largest page of any processor.
@@ -33,21 +31,19 @@ const GRANULE: u64 = 64 << 10;
 
 impl Window {
     /// How many there are.
-    pub const COUNT: u32 = BELOW + ((END - PROGRAMS.end) / BYTES) as u32;
+    pub const COUNT: u32 = ((PROGRAMS.start - FIRST + END - PROGRAMS.end) / BYTES) as u32;
 
     /// The window of this number, if there is one.
     pub fn numbered(number: u32) -> Option<Window> {
-        let (first, place) = match number.checked_sub(BELOW) {
-            None => (FIRST, number),
-            Some(above) => (PROGRAMS.end, above),
-        };
-        (number < Window::COUNT)
-            .then(|| Window { address: first + u64::from(place) * BYTES, bytes: BYTES })
+        Window::all().nth(number as usize)
     }
 
     /// All of them, in order.
     pub fn all() -> impl Iterator<Item = Window> + Clone {
-        (0..Window::COUNT).filter_map(Window::numbered)
+        let addresses = (FIRST..END).step_by(BYTES as usize);
+        addresses
+            .filter(|address| !PROGRAMS.contains(address))
+            .map(|address| Window { address, bytes: BYTES })
     }
 
     /// Those that are free in most programs, in order.
@@ -57,10 +53,7 @@ impl Window {
 
     /// Its number, if it is one of those above.
     pub fn number(&self) -> Option<u32> {
-        let above = self.address.checked_sub(PROGRAMS.end);
-        let place = above.or_else(|| self.address.checked_sub(FIRST))? / BYTES;
-        let number = u32::try_from(place).ok()? + if above.is_some() { BELOW } else { 0 };
-        (Window::numbered(number) == Some(*self)).then_some(number)
+        Window::all().position(|window| window == *self).map(|number| number as u32)
     }
 
     /// Its addresses.
