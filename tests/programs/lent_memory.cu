@@ -142,13 +142,14 @@ static void gone_with_its_context(size_t count, uint32_t salt) {
         EXPECT(memory != MAP_FAILED);
         CHECK(cudaHostRegister((char*)memory + from, bytes - from, cudaHostRegisterDefault));
         uint32_t* words = (uint32_t*)((char*)memory + from);
-        DeviceArray<uint32_t>* device = new DeviceArray<uint32_t>(count);
         fill(words, count, salt);
-        CHECK(cudaMemcpy(device->get(), words, count * 4, cudaMemcpyHostToDevice));
-        memset(words, 0, count * 4);
-        CHECK(cudaMemcpy(words, device->get(), count * 4, cudaMemcpyDeviceToHost));
+        {
+            DeviceArray<uint32_t> device(count);
+            CHECK(cudaMemcpy(device.get(), words, count * 4, cudaMemcpyHostToDevice));
+            memset(words, 0, count * 4);
+            CHECK(cudaMemcpy(words, device.get(), count * 4, cudaMemcpyDeviceToHost));
+        }
         expect(words, count, salt++, "what was copied in a new context");
-        delete device;
         CHECK(cudaDeviceReset());
     }
     EXPECT(munmap(memory, bytes) == 0);
