@@ -8,7 +8,6 @@
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use outboard_abi::CUresult;
@@ -350,19 +349,18 @@ impl HostMemory {
 
     /// What the program has allocated and registered in a context.
     pub(crate) fn of_context(&self, ctx: ContextId) -> Vec<(HostPtr, Pinned)> {
-        let state = self.state();
-        let of_it = state.pinned.iter().filter(|(_, pinned)| pinned.ctx == ctx);
-        of_it
-            .filter(|(_, pinned)| !pinned.is_borrowed)
-            .map(|(base, pinned)| (*base, *pinned))
-            .collect()
+        self.those(|pinned| pinned.ctx == ctx && !pinned.is_borrowed)
     }
 
-    /// The ranges that the device was given in a context.
-    pub(crate) fn mapped_in(&self, ctx: ContextId) -> Vec<Range<HostPtr>> {
+    /// What the device was given in a context.
+    pub(crate) fn mapped_in(&self, ctx: ContextId) -> Vec<(HostPtr, Pinned)> {
+        self.those(|pinned| pinned.mapped == Some(ctx))
+    }
+
+    fn those(&self, are: impl Fn(&Pinned) -> bool) -> Vec<(HostPtr, Pinned)> {
         let state = self.state();
-        let of_it = state.pinned.iter().filter(|(_, pinned)| pinned.mapped == Some(ctx));
-        of_it.map(|(base, pinned)| base.range(pinned.bytes)).collect()
+        let those = state.pinned.iter().filter(|(_, pinned)| are(pinned));
+        those.map(|(base, pinned)| (*base, *pinned)).collect()
     }
 }
 

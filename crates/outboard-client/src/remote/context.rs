@@ -65,11 +65,9 @@ impl Remote {
     pub(super) fn context_close(&self, ctx: ContextId) -> Result<()> {
         self.polled.context_ends(ctx);
         self.crossing.context_ends(ctx);
-        let session = self.session()?;
-        if !session.link().is_leaving() {
-            self.end_page_locked_memory(ctx);
-        }
+        self.end_page_locked_memory(ctx);
         self.end_shared_memory(ctx);
+        let session = self.session()?;
         session.reuse().end_context(ctx, |block| session.give_back(block));
         session.forget_what_was_postponed_in(ctx);
         let arena = session.arena().map(|arena| (arena, arena.context_ends(ctx)));

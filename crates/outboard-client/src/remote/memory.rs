@@ -138,15 +138,20 @@ impl Remote {
         Ok(())
     }
 
-    /// A context is about to end, and what was page-locked in it does as well.
+    /// A context is about to end, and what was page-locked in it does as well. All memory of a
+    /// process that leaves ends with it.
     pub(super) fn end_page_locked_memory(&self, ctx: ContextId) {
+        if self.session().is_ok_and(|session| session.link().is_leaving()) {
+            return;
+        }
         for (base, Pinned { bytes, registered, .. }) in self.host.of_context(ctx) {
             let (memory, bytes) = (base.pointer(), bytes as usize);
             // What the worker has of it ends with the context anyway.
             let _ = if registered {
                 self.host_unregister(ctx, memory, bytes)
             } else {
-                // SAFETY: the program may not use it any more, as that of any context that ends.
+                // SAFETY: it was allocated in this context, with whose end it ends, as natively: the
+                // program does not use it any more.
                 unsafe { self.host_free(ctx, memory, bytes) }
             };
         }

@@ -101,8 +101,8 @@ impl Remote {
 
     /// A context is about to end.
     pub(super) fn end_shared_memory(&self, ctx: ContextId) {
-        for range in self.host.mapped_in(ctx) {
-            self.unmap_host(range.start, true);
+        for (base, _) in self.host.mapped_in(ctx) {
+            self.unmap_host(base, true);
         }
         if self.pager.is_active() {
             COMMON.forget_context(ctx);
