@@ -150,8 +150,8 @@ impl Remote {
             let _ = if registered {
                 self.host_unregister(ctx, memory, bytes)
             } else {
-                // SAFETY: it was allocated in this context, with whose end it ends, as natively: the
-                // program does not use it any more.
+                // SAFETY: the context in which it was allocated ends, and natively it ends with
+                // that: the program does not use it any more.
                 unsafe { self.host_free(ctx, memory, bytes) }
             };
         }
