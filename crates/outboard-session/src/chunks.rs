@@ -61,6 +61,10 @@ pub struct Expected {
     finished: u32,
 }
 
+/// Transfers of up to so many bytes are short: waking threads for their parts costs more than it
+/// gains, so that the thread that has the bytes moves all of them.
+pub const SHORT: u64 = 512 << 10;
+
 /// Most chunks of one transfer: a tebibyte in the smallest chunks.
 const MOST_CHUNKS: u64 = 1 << 24;
 
@@ -87,6 +91,11 @@ impl Cut {
     /// Whether there is nothing to transfer.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether one thread moves all of it best; see [`SHORT`].
+    pub fn is_short(&self) -> bool {
+        self.len <= SHORT
     }
 
     /// Bytes of every chunk but the last.

@@ -127,7 +127,7 @@ impl Watched for Filling {
             }
             let group = self.given;
             // If there are other copies, this thread is needed for them.
-            let has_time = !t.watcher.has_others();
+            let has_time = t.groups.cut().is_short() && !t.watcher.has_others();
             for index in t.groups.chunks(group) {
                 let copy = Arc::clone(&self.copy);
                 let sent = move || copy.has_sent(group);

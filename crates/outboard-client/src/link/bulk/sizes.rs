@@ -1,19 +1,17 @@
 //! Sizes of chunks.
 
-use outboard_session::chunks::{ChunkError, Cut};
+use outboard_session::chunks::{ChunkError, Cut, SHORT};
 
 use super::super::error::LinkError;
 
 /// A chunk size to begin with for a transfer of `len` bytes: small enough that its parts overlap,
-/// large enough to be worth the work for each. Up to half a mebibyte, waking threads for the parts
-/// costs more than it gains, and chunks are so small that the thread that has them sends them
-/// itself.
+/// large enough to be worth the work for each. Those of [short](SHORT) transfers are so small that
+/// the thread that has them sends them itself.
 pub fn suggested_chunk(len: u64) -> u32 {
-    const ALONE: u64 = 512 << 10;
     const SMALLEST: u64 = 256 << 10;
     const LARGEST: u64 = 2 << 20;
     match len {
-        ..=ALONE => 128 << 10,
+        ..=SHORT => 128 << 10,
         _ => (len / 8).next_power_of_two().clamp(SMALLEST, LARGEST) as u32,
     }
 }

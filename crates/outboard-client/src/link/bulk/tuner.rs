@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use outboard_session::chunks::SHORT;
+
 use super::sizes::suggested_chunk;
 
 /// Chunk sizes that are tried, as powers of two.
@@ -23,7 +25,7 @@ const TRIED_AGAIN_EVERY: u32 = 32;
 /// A size is better only if it is so by this factor, lest noise moves the choice about.
 const BETTER: f64 = 1.04;
 
-/// Lengths that are alike: up to half a mebibyte, 2, 8, 32 MiB, and more.
+/// Lengths that are alike: below half a mebibyte, 2, 8, 32 MiB, and the others.
 const CLASSES: usize = 5;
 
 /// The measurements of one direction.
@@ -113,11 +115,11 @@ fn class(len: u64) -> usize {
     }
 }
 
-/// The smallest and largest size worth trying: up to half a mebibyte, the thread that has the bytes
-/// sends them itself, in the smallest; above that, a transfer has at least four chunks.
+/// The smallest and largest size worth trying: a [short](SHORT) transfer goes in the smallest, and
+/// a longer one has at least four chunks.
 fn sizes(len: u64) -> (usize, usize) {
     let largest = (len / 4).max(1).ilog2().clamp(SMALLEST, LARGEST) - SMALLEST;
-    (0, if class(len) == 0 { 0 } else { largest as usize })
+    (0, if len <= SHORT { 0 } else { largest as usize })
 }
 
 /// Where to start: what does well over loopback.
