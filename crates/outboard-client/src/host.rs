@@ -17,7 +17,7 @@ use outboard_transport::Memory;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::pager::page_bytes;
 
@@ -150,6 +150,10 @@ impl HostMemory {
         };
         match memory {
             Ok(memory) => {
+                // The first copy to it is the first to touch it, and faults cost as much as the
+                // bytes. A system without huge pages maps small ones.
+                // SAFETY: the new mapping; its content stays.
+                let _ = unsafe { madvise(memory, pages as usize, Advice::LinuxHugepage) };
                 let pinned = Pinned::new(ctx, bytes as u64, false, false);
                 state.pinned.insert(HostPtr::of(memory), pinned);
                 if place.is_none() {
