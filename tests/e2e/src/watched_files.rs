@@ -15,6 +15,7 @@ use fuser::{
     ReplyOpen, Request,
 };
 use parking_lot::Mutex;
+use rustix::mount::{UnmountFlags, unmount};
 
 /// The kernel is to ask each time.
 const KNOWN_FOR: Duration = Duration::ZERO;
@@ -39,6 +40,7 @@ pub enum Cache {
 /// The mounted file system. When it is dropped, whoever waits for it gets an error.
 pub struct WatchedFiles {
     held: Arc<Held>,
+    at: PathBuf,
     /// Dropped last: it waits for what the kernel has asked.
     _session: BackgroundSession,
 }
@@ -68,7 +70,7 @@ impl WatchedFiles {
         let mut config = Config::default();
         config.mount_options = vec![MountOption::RO, MountOption::FSName("watched".to_owned())];
         let session = fuser::spawn_mount(shown, at, &config)?;
-        Ok(WatchedFiles { held, _session: session })
+        Ok(WatchedFiles { held, at: at.into(), _session: session })
     }
 
     /// From now on, this is answered. What has been asked before stays without an answer.
@@ -92,6 +94,8 @@ impl Drop for WatchedFiles {
         self.answer(Answers::All);
         self.held.names.lock().drain(..).for_each(|reply| reply.error(Errno::EIO));
         self.held.reads.lock().drain(..).for_each(|reply| reply.error(Errno::EIO));
+        // A server may have files open there, with which the session would leave it mounted.
+        let _ = unmount(&self.at, UnmountFlags::DETACH);
     }
 }
 

@@ -1,17 +1,11 @@
 //! `outboard bench` on the software device: whether it measures, not how fast anything is.
 
-use outboard_e2e::command;
-use std::path::{Path, PathBuf};
+use outboard_e2e::{Folder, command};
+use std::path::Path;
 use std::process::Output;
 
 fn bench(args: &[&str]) -> Output {
     command().arg("bench").args(args).output().expect("outboard starts")
-}
-
-fn folder(test: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("outboard-bench-{}-{test}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for results");
-    folder
 }
 
 fn text(path: &Path) -> String {
@@ -20,8 +14,8 @@ fn text(path: &Path) -> String {
 
 #[test]
 fn everything_has_a_figure_natively_and_through_a_server() {
-    let folder = folder("all");
-    let (json, page) = (folder.join("results.json"), folder.join("performance.md"));
+    let folder = Folder::create();
+    let (json, page) = (folder.0.join("results.json"), folder.0.join("performance.md"));
     // The question about pointers makes 100,000 allocations first, which takes long without
     // optimisation.
     let only = "launch,sync,stream,event,graph,memory,copy,queue.d2h.16.one,queue.both.4,clients.h2d.4,clients.d2h.4,local.device,local.primary,local.kernel,local.capturing,wait,startup,app.cupy";
@@ -97,7 +91,7 @@ fn everything_has_a_figure_natively_and_through_a_server() {
         written.contains("## Targets") && written.contains("performance/copies-pageable.svg"),
         "{written}"
     );
-    assert!(text(&folder.join("performance/copies-pageable.svg")).starts_with("<svg"));
+    assert!(text(&folder.0.join("performance/copies-pageable.svg")).starts_with("<svg"));
 
     // The same page again from the file.
     std::fs::remove_file(&page).expect("the page is there");
@@ -105,7 +99,6 @@ fn everything_has_a_figure_natively_and_through_a_server() {
     let output = bench(&["--from", paths[0], "--page", paths[1]]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(text(&page), written);
-    std::fs::remove_dir_all(&folder).expect("the folder is there");
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -48,14 +47,6 @@ fn doctor(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Report {
         findings: report["findings"].as_array().cloned().unwrap_or_default(),
         text,
     }
-}
-
-fn folder(name: &str) -> PathBuf {
-    let folder =
-        std::env::temp_dir().join(format!("outboard-doctor-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
-    folder
 }
 
 #[test]
@@ -199,29 +190,29 @@ fn limits_and_the_way_of_the_loader_are_looked_at() {
     assert!(limits["found"].as_str().is_some_and(|found| found.contains("40 files")), "{limits}");
 
     // Something that the loader takes before any search path.
-    let folder = folder("preload");
-    let other = folder.join("libcuda.so.1");
+    let folder = Folder::create();
+    let other = folder.0.join("libcuda.so.1");
     std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), &other)
         .expect("it can be copied");
     let report = doctor(&["--server", "127.0.0.1:1"], |command| {
-        command.env("OUTBOARD_LIB", &folder);
+        command.env("OUTBOARD_LIB", &folder.0);
     });
     assert_eq!(report.expect("libraries", "fail")["code"], "OB0701");
     let report = doctor(&["--server", "127.0.0.1:1"], |command| {
-        command.env("LD_LIBRARY_PATH", &folder);
+        command.env("LD_LIBRARY_PATH", &folder.0);
     });
     report.expect("loader", "ok");
     let other = report.expect("driver", "ok")["found"].as_str().unwrap_or_default();
     assert!(
-        other.contains(folder.to_str().unwrap_or_default()),
+        other.contains(folder.0.to_str().unwrap_or_default()),
         "without `outboard run` it is {other}"
     );
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 #[test]
 fn memory_that_could_be_shared_and_is_not_is_told() {
-    let socket = folder("socket").join("x.sock");
+    let folder = Folder::create();
+    let socket = folder.0.join("x.sock");
     let server = Server::start_with(
         &["--driver", "cpu", "--socket", socket.to_str().expect("a plain path")],
         &[],
@@ -238,14 +229,13 @@ fn memory_that_could_be_shared_and_is_not_is_told() {
             .as_str()
             .is_some_and(|found| found.contains("asks for TCP"))
     );
-    let _ = std::fs::remove_dir_all(socket.parent().expect("it has a folder"));
 }
 
 #[test]
 fn a_healthy_server_is_ok() {
-    let caches = folder("caches");
+    let caches = Folder::create();
     let report = doctor(&["serve", "--driver", "cpu", "--listen", "127.0.0.1:0"], |command| {
-        command.env("XDG_CACHE_HOME", &caches).env("XDG_RUNTIME_DIR", &caches);
+        command.env("XDG_CACHE_HOME", &caches.0).env("XDG_RUNTIME_DIR", &caches.0);
     });
     assert_eq!(report.code, Some(0), "{}", report.text);
     for check in ["driver", "devices", "port", "socket", "image cache", "network"] {
@@ -263,7 +253,6 @@ fn a_healthy_server_is_ok() {
             && sandbox.contains("namespaces"),
         "{sandbox}"
     );
-    let _ = std::fs::remove_dir_all(&caches);
 }
 
 #[test]
@@ -326,11 +315,11 @@ fn each_trouble_of_a_server_is_told() {
 
 #[test]
 fn a_folder_of_images_that_cannot_be_written_is_told() {
-    let folder = folder("images");
-    let mut mode = std::fs::metadata(&folder).expect("it is there").permissions();
+    let folder = Folder::create();
+    let mut mode = std::fs::metadata(&folder.0).expect("it is there").permissions();
     mode.set_mode(0o500);
-    std::fs::set_permissions(&folder, mode).expect("it is ours");
-    let path = folder.to_str().expect("a plain path");
+    std::fs::set_permissions(&folder.0, mode).expect("it is ours");
+    let path = folder.0.to_str().expect("a plain path");
     let report = doctor(
         &[
             "serve",
@@ -348,13 +337,12 @@ fn a_folder_of_images_that_cannot_be_written_is_told() {
     // Root may write there all the same, and then that is what has to be found.
     let wanted = if rustix::process::geteuid().is_root() { "ok" } else { "warn" };
     report.expect("image cache", wanted);
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 #[test]
 fn a_door_that_is_open_to_all_and_a_certificate_that_has_expired_are_told() {
-    let folder = folder("access");
-    let text = |name: &str| folder.join(name).to_str().expect("a plain path").to_owned();
+    let folder = Folder::create();
+    let text = |name: &str| folder.path(name);
     let others = ["serve", "--driver", "cpu", "--image-cache", "off", "--socket", "none"];
     let state = text("state");
     let report =
@@ -400,7 +388,6 @@ fn a_door_that_is_open_to_all_and_a_certificate_that_has_expired_are_told() {
         report.text
     );
     certificate(4000).expect("certificate", "ok");
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 #[test]
@@ -443,13 +430,13 @@ fn of_program(program: &str) -> Report {
 }
 
 /// A copy of a test program, changed.
-fn changed(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
+fn changed(folder: &Folder, name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut bytes = std::fs::read(programs().join("vector_add")).expect("it is built");
     change(&mut bytes);
-    let file = folder(name).join(name);
+    let file = folder.path(name);
     std::fs::write(&file, bytes).expect("it can be written");
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
-    file.display().to_string()
+    folder.allow(name, 0o755);
+    file
 }
 
 fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
@@ -467,13 +454,13 @@ fn it_is_told_whether_a_program_would_load_the_library() {
     let server = Server::start();
     Program::new("vector_add").through(&server).expect_success("vector_add");
 
-    let script = folder("script").join("script");
-    std::fs::write(&script, format!("#!{}\n", programs().join("vector_add").display()))
-        .expect("it can be written");
-    of_program(&script.display().to_string()).expect("driver library", "ok");
+    let folder = Folder::create();
+    let script =
+        folder.write("script", &format!("#!{}\n", programs().join("vector_add").display()));
+    of_program(&script).expect("driver library", "ok");
     assert_eq!(of_program("no-such-program").expect("program", "fail")["code"], "OB0702");
 
-    let foreign = changed("foreign", |bytes| bytes[18] = 0x08);
+    let foreign = changed(&folder, "foreign", |bytes| bytes[18] = 0x08);
     assert_eq!(of_program(&foreign).expect("program", "fail")["code"], "OB0702");
     let wants = |program: &str, words: &str| {
         let report = of_program(program);
@@ -485,10 +472,11 @@ fn it_is_told_whether_a_program_would_load_the_library() {
     } else {
         b"/lib64/ld-linux-x86-64"
     };
-    let musl = changed("musl", |bytes| replace(bytes, interpreter, b"/lib/ld-musl.so.1\0"));
+    let musl =
+        changed(&folder, "musl", |bytes| replace(bytes, interpreter, b"/lib/ld-musl.so.1\0"));
     wants(&musl, "built for musl");
     // Only others' rights are rights of its own.
-    let secure = changed("secure", |_| ());
+    let secure = changed(&folder, "secure", |_| ());
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(&secure, Some(65534), None).expect("root may");
         std::fs::set_permissions(&secure, std::fs::Permissions::from_mode(0o4755))
@@ -502,17 +490,17 @@ fn it_is_told_whether_a_program_would_load_the_library() {
 /// The loader looks into an RPATH first, and into a RUNPATH last.
 #[test]
 fn a_program_that_brings_a_library_of_its_own_is_told() {
-    let folder = folder("rpath");
-    let source = folder.join("program.c");
+    let folder = Folder::create();
+    let source = folder.0.join("program.c");
     std::fs::write(
         &source,
         "#include <dlfcn.h>\nint main(void) { return !dlopen(\"libcuda.so.1\", RTLD_NOW); }\n",
     )
     .expect("it can be written");
-    std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), folder.join("libcuda.so.1"))
+    std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), folder.0.join("libcuda.so.1"))
         .expect("a copy");
     let built = |name: &str, flags: &[&str]| {
-        let program = folder.join(name);
+        let program = folder.0.join(name);
         let status = Command::new("cc")
             .arg(&source)
             .arg("-o")
@@ -525,10 +513,10 @@ fn a_program_that_brings_a_library_of_its_own_is_told() {
     };
     let rpath = of_program(&built("rpath", &["-Wl,--disable-new-dtags,-rpath,$ORIGIN"]));
     let found = rpath.expect("driver library", "fail")["found"].as_str().unwrap_or_default();
-    assert!(found.contains("not Outboard's") && found.contains("doctor-rpath"), "{found}");
+    assert!(found.contains("not Outboard's") && found.contains(&folder.path("")), "{found}");
     of_program(&built("runpath", &["-Wl,--enable-new-dtags,-rpath,$ORIGIN"]))
         .expect("driver library", "ok");
-    let linked = folder.join("libcuda.so.1").display().to_string();
+    let linked = folder.0.join("libcuda.so.1").display().to_string();
     of_program(&built("linked", &[&linked, "-Wl,--no-as-needed"])).expect("driver library", "ok");
     let alone = built("static", &["-static"]);
     let found = of_program(&alone).expect("driver library", "fail")["found"]

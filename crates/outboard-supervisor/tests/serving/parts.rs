@@ -327,6 +327,8 @@ impl Drop for Part {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // A supervisor that was killed leaves it.
+        let _ = std::fs::remove_file(socket(self.child.id()));
     }
 }
 
