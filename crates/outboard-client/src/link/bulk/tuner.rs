@@ -9,8 +9,6 @@
 
 use std::time::Duration;
 
-use outboard_session::chunks::SHORT;
-
 use super::sizes::suggested_chunk;
 
 /// Chunk sizes that are tried, as powers of two.
@@ -115,11 +113,11 @@ fn class(len: u64) -> usize {
     }
 }
 
-/// The smallest and largest size worth trying: a [short](SHORT) transfer goes in the smallest, and
-/// a longer one has at least four chunks.
+/// The smallest and largest size worth trying: a transfer has at least four chunks, unless it is so
+/// short that it goes in the smallest ones.
 fn sizes(len: u64) -> (usize, usize) {
     let largest = (len / 4).max(1).ilog2().clamp(SMALLEST, LARGEST) - SMALLEST;
-    (0, if len <= SHORT { 0 } else { largest as usize })
+    (0, largest as usize)
 }
 
 /// Where to start: what does well over loopback.
