@@ -316,9 +316,7 @@ fn each_trouble_of_a_server_is_told() {
 #[test]
 fn a_folder_of_images_that_cannot_be_written_is_told() {
     let folder = Folder::create();
-    let mut mode = std::fs::metadata(&folder.0).expect("it is there").permissions();
-    mode.set_mode(0o500);
-    std::fs::set_permissions(&folder.0, mode).expect("it is ours");
+    folder.allow("", 0o500);
     let path = folder.0.to_str().expect("a plain path");
     let report = doctor(
         &[
@@ -354,9 +352,7 @@ fn a_door_that_is_open_to_all_and_a_certificate_that_has_expired_are_told() {
     );
     report.expect("access", "warn");
     let key = rcgen::KeyPair::generate().expect("a key can be made");
-    std::fs::write(text("key.pem"), key.serialize_pem()).expect("it can be written");
-    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(text("key.pem"), private).expect("it is the test's own");
+    folder.write("key.pem", &key.serialize_pem());
     let certificate = |year: i32| {
         let mut params = rcgen::CertificateParams::new(["gpu1".to_owned()]).expect("a name");
         (params.not_before, params.not_after) =
