@@ -128,7 +128,11 @@ public:
         return values;
     }
 
-    void zero() { CHECK(cudaMemset(data_, 0, bytes())); }
+    // Waits, for cudaMemset does not: non-blocking streams would not be ordered behind it.
+    void zero() {
+        CHECK(cudaMemset(data_, 0, bytes()));
+        CHECK(cudaStreamSynchronize(nullptr));
+    }
 
 private:
     T* data_ = nullptr;

@@ -241,6 +241,7 @@ static void destroyed_while_they_stand_still(size_t bytes, int count, int stream
     char *device, *host, *back;
     CHECK(cudaMalloc(&gate, 4));
     CHECK(cudaMemset(gate, 0, 4));
+    CHECK(cudaDeviceSynchronize());
     CHECK(cudaMalloc(&device, bytes * count));
     host = host_memory(bytes * count);
     back = host_memory(bytes * count);
