@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// For a run that another one has started beside itself: where to say what came of it.
     #[arg(long, hide = true, requires = "only")]
     report: Option<PathBuf>,
+    /// Take only the processor time that others leave.
+    #[arg(long, hide = true)]
+    yielding: bool,
 }
 
 /// What a step found.
@@ -134,7 +137,8 @@ const fn step_of(
     Step { name, action }
 }
 
-/// What only builds or fetches, and apart from what the other steps build.
+/// What only builds or fetches, and apart from what the other steps build. It takes what processors
+/// have left, so that tests which wait leave nothing idle.
 const BESIDE: [Step; 9] = [
     step_of("etcd", |_, _| Ok(crate::etcd::attempt())),
     step_of("rdma headers", |_, _| Ok(crate::rdma::attempt())),
@@ -176,8 +180,12 @@ const STEPS: [Step; 12] = [
 /// The folder of the end-to-end tests.
 const END_TO_END: &str = "tests/e2e";
 
+/// The step of [`STEPS`] that leaves the processors idle for most of its time: those after it run
+/// beside it.
+const IDLE: &str = "slurm";
+
 /// What a step of [`STEPS`] waits for.
-const NEEDS: [(&str, &str); 11] = [
+const NEEDS: [(&str, &str); 12] = [
     ("unit tests", "etcd"),
     ("unit tests", "rdma headers"),
     ("end to end", "etcd"),
@@ -188,11 +196,13 @@ const NEEDS: [(&str, &str); 11] = [
     ("kubernetes", "test programs"),
     ("kubernetes", "kubernetes build"),
     ("counts", "optimised build"),
+    // Nothing may run beside it.
+    ("counts", IDLE),
     ("fuzzing", "fuzz targets"),
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if args.report.is_some() {
+    if args.yielding {
         beside::yield_to_others();
     }
     let files = Mutex::new(Vec::new());
@@ -226,7 +236,7 @@ fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
             let (first, rest) = BESIDE.split_at(2);
             for (steps, jobs) in [(first, 1), (rest, util::processors())] {
                 let _ = util::for_each(steps, jobs, |step| {
-                    beside.run(step.name);
+                    beside.run(step.name, &["--yielding"]);
                     Ok(())
                 });
             }
@@ -237,7 +247,11 @@ fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
                 .iter()
                 .filter(|(name, _)| *name == step.name)
                 .for_each(|(_, needed)| beside.wait_for(needed));
-            rows.push(take(step, args, files, || beside.used()));
+            if step.name == IDLE {
+                scope.spawn(|| beside.run(IDLE, &[]));
+            } else {
+                rows.push(take(step, args, files, || beside.used()));
+            }
         }
         BESIDE.iter().for_each(|step| beside.wait_for(step.name));
         rows.extend(beside.take_rows());

@@ -1,5 +1,4 @@
-//! Steps that run beside the others: each in a process of its own that takes what processors have
-//! left, so that tests which wait leave nothing idle.
+//! Steps that run beside the others, each in a process of its own.
 
 use std::fs;
 use std::path::Path;
@@ -29,10 +28,10 @@ impl Beside {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a step. What it says is shown when it has ended, in one piece.
-    pub(super) fn run(&self, name: &str) {
+    /// Runs a step, with further arguments. What it says is shown when it has ended, in one piece.
+    pub(super) fn run(&self, name: &str, args: &[&str]) {
         let started = Instant::now();
-        let row = process(name).unwrap_or_else(|error| {
+        let row = process(name, args).unwrap_or_else(|error| {
             let error = Some(format!("{error:#}"));
             let count = Count::failed(name);
             Row {
@@ -62,13 +61,14 @@ impl Beside {
     }
 }
 
-fn process(name: &str) -> Result<Row> {
+fn process(name: &str, args: &[&str]) -> Result<Row> {
     let folder = util::target_dir().join("beside");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let report = folder.join(format!("{}.json", name.replace(' ', "-")));
     let _ = fs::remove_file(&report);
     let mut command = Command::new(THIS_PROGRAM);
-    command.args(["test", "--only", name, "--report"]).arg(&report).stdin(Stdio::null());
+    command.args(["test", "--only", name, "--report"]).arg(&report);
+    command.args(args).stdin(Stdio::null());
     let output = command.output().with_context(|| format!("cannot start the step {name}"))?;
     eprint!("{}", String::from_utf8_lossy(&output.stderr));
     let text =
