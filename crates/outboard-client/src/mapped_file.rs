@@ -1,12 +1,11 @@
 //! Memory of the program that is a file's: which file it is, for another process to map the same
 //! pages.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use outboard_ranges::{FileNumbers, Mapping, own_mappings};
 use rustix::fs::{Mode, OFlags, fstat, major, minor, open, stat};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
@@ -26,26 +25,20 @@ pub(crate) struct MappedFile {
 
 /// A mapping of a file whose writes are everybody's, or several that follow each other in memory
 /// and in the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Mapping {
-    range: Range<u64>,
-    offset: u64,
-    device: (u32, u32),
-    inode: u64,
-    /// The file's path when it was mapped.
-    name: String,
-    /// The name of the first mapping in `/proc/self/map_files`.
-    link: String,
+#[derive(Debug, PartialEq, Eq)]
+struct Shared {
+    first: Mapping,
+    end: u64,
 }
 
 impl MappedFile {
     /// The file of these bytes, if they are all of one in memory that the program reads and writes,
     /// and can still be opened.
     pub(crate) fn at(bytes: Range<u64>) -> Option<MappedFile> {
-        let mapping = find(BufReader::new(File::open("/proc/self/maps").ok()?), &bytes)?;
+        let shared = find(own_mappings().ok()?, &bytes)?;
         let first = bytes.start - bytes.start % page_bytes();
-        let offset = mapping.offset + (first - mapping.range.start);
-        let file = mapping.names().find_map(|name| mapping.open(&name))?;
+        let offset = shared.first.offset + (first - shared.first.range.start);
+        let file = shared.names().find_map(|name| shared.open(&name))?;
         let size = fstat(&file).ok()?.st_size as u64;
         let is_whole = offset == 0 && bytes.start == first && bytes.end - first >= size;
         // Pages count as those of the process that has touched them first, which is to be this one.
@@ -60,13 +53,14 @@ impl MappedFile {
     }
 }
 
-impl Mapping {
+impl Shared {
     /// Names under which the file may be: those of the process's mappings, which takes a privilege,
     /// its own, and those of the process's descriptors.
     fn names(&self) -> impl Iterator<Item = PathBuf> {
         let descriptors = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-        let known = [Path::new("/proc/self/map_files").join(&self.link), PathBuf::from(&self.name)];
-        known
+        let Range { start, end } = self.first.range;
+        let of_mapping = format!("/proc/self/map_files/{start:x}-{end:x}");
+        [PathBuf::from(of_mapping), self.first.name.clone()]
             .into_iter()
             .filter(|name| name.is_absolute())
             .chain(descriptors.map(|entry| entry.path()))
@@ -75,7 +69,8 @@ impl Mapping {
     /// Opens the file at that path if it is still this file.
     fn open(&self, name: &Path) -> Option<OwnedFd> {
         let is_it = |found: rustix::fs::Stat| {
-            (major(found.st_dev), minor(found.st_dev)) == self.device && found.st_ino == self.inode
+            let device = (major(found.st_dev), minor(found.st_dev));
+            self.first.file == Some(FileNumbers { device, inode: found.st_ino })
         };
         // Opening something else could do something.
         stat(name).ok().filter(|found| is_it(*found))?;
@@ -83,59 +78,33 @@ impl Mapping {
         let file = open(name, flags, Mode::empty()).ok()?;
         fstat(&file).is_ok_and(is_it).then_some(file)
     }
+
+    fn goes_on_as(&self, next: &Mapping) -> bool {
+        let Mapping { range, offset, file, .. } = &self.first;
+        *file == next.file
+            && self.end == next.range.start
+            && offset + (self.end - range.start) == next.offset
+    }
 }
 
-/// The mapping of a file that has all these bytes, by what the system says of the process's
-/// mappings: `/proc/self/maps`.
-fn find(maps: impl BufRead, bytes: &Range<u64>) -> Option<Mapping> {
-    let mut found: Option<Mapping> = None;
-    for line in maps.split(b'\n') {
-        let line = String::from_utf8_lossy(&line.ok()?).into_owned();
-        let (addresses, rest) = line.split_once(' ')?;
-        let (start, end) = addresses.split_once('-')?;
-        let range = number(start)?..number(end)?;
-        if range.end <= bytes.start {
-            continue;
-        }
-        let next = shared(range, addresses, rest)?;
-        let mapping = match found.take() {
-            None if next.range.start <= bytes.start => next,
-            Some(before) if before.goes_on_as(&next) => {
-                Mapping { range: before.range.start..next.range.end, ..before }
-            }
+/// The mapping of a file that has all these bytes, among these in order of their addresses.
+fn find(mappings: impl Iterator<Item = Mapping>, bytes: &Range<u64>) -> Option<Shared> {
+    let mut found: Option<Shared> = None;
+    for next in mappings.skip_while(|mapping| mapping.range.end <= bytes.start) {
+        let is_shared = next.readable && next.writable && next.shared && next.file.is_some();
+        let end = next.range.end;
+        let shared = match found.take() {
+            _ if !is_shared => return None,
+            None if next.range.start <= bytes.start => Shared { first: next, end },
+            Some(before) if before.goes_on_as(&next) => Shared { end, ..before },
             _ => return None,
         };
-        if mapping.range.end >= bytes.end {
-            return Some(mapping);
+        if end >= bytes.end {
+            return Some(shared);
         }
-        found = Some(mapping);
+        found = Some(shared);
     }
     None
-}
-
-/// What the rest of a line says, if that is a mapping of a file that can be read and written and is
-/// shared.
-fn shared(range: Range<u64>, link: &str, rest: &str) -> Option<Mapping> {
-    let mut words = rest.splitn(5, ' ');
-    words.next().filter(|access| access.starts_with("rw") && access.ends_with('s'))?;
-    let offset = number(words.next()?)?;
-    let (major, minor) = words.next()?.split_once(':')?;
-    let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
-    let inode = words.next()?.parse().ok().filter(|inode| *inode != 0)?;
-    let name = words.next().unwrap_or_default().trim_start().to_owned();
-    Some(Mapping { range, offset, device, inode, name, link: link.to_owned() })
-}
-
-fn number(digits: &str) -> Option<u64> {
-    u64::from_str_radix(digits, 16).ok()
-}
-
-impl Mapping {
-    fn goes_on_as(&self, next: &Mapping) -> bool {
-        let same = (self.device, self.inode) == (next.device, next.inode);
-        let behind = self.range.end == next.range.start;
-        same && behind && self.offset + (self.range.end - self.range.start) == next.offset
-    }
 }
 
 #[cfg(test)]
@@ -144,6 +113,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::ptr::null_mut;
 
+    use outboard_ranges::mappings;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
@@ -159,20 +129,19 @@ mod tests {
         30000000-30001000 r--s 00000000 00:1a 8  /memfd:x (deleted)\n\
         7ffc181d4000-7ffc181f5000 rw-p 00000000 00:00 0  [stack]\n";
 
-    fn found(bytes: Range<u64>) -> Option<Mapping> {
-        find(MAPS.as_bytes(), &bytes)
+    fn found(bytes: Range<u64>) -> Option<Shared> {
+        find(mappings(MAPS.as_bytes()), &bytes)
     }
 
     #[test]
     fn mappings_that_follow_each_other_in_a_file_are_one() {
-        let mapping = found(0x1000_0001..0x1000_2fff).unwrap();
-        assert_eq!((mapping.range.clone(), mapping.offset), (0x1000_0000..0x1000_3000, 0x3000));
-        assert_eq!((mapping.device, mapping.inode), ((0, 0x1a), 7));
+        let Shared { first, end } = found(0x1000_0001..0x1000_2fff).unwrap();
         assert_eq!(
-            (mapping.name.as_str(), mapping.link.as_str()),
-            ("/dev/shm/one name", "10000000-10002000")
+            (first.range, end, first.offset),
+            (0x1000_0000..0x1000_2000, 0x1000_3000, 0x3000)
         );
-        assert_eq!(found(0x1000_2000..0x1000_2001).unwrap().offset, 0x5000);
+        assert_eq!(first.file, Some(FileNumbers { device: (0, 0x1a), inode: 7 }));
+        assert_eq!(found(0x1000_2000..0x1000_2001).unwrap().first.offset, 0x5000);
         for bytes in [
             0x1000_2000..0x1000_3001, // another place in the file
             0x1000_3000..0x1000_4001, // another file
@@ -185,17 +154,7 @@ mod tests {
         ] {
             assert_eq!(found(bytes.clone()), None, "{bytes:x?}");
         }
-        for maps in [
-            "",
-            "\n",
-            "x\n",
-            "1000-\n",
-            "1000-2000 rw-s\n",
-            "1000-2000 rw-s 0 1 1\n",
-            "0-z rw-s 0 0:1 1 /a\n",
-        ] {
-            assert_eq!(find(maps.as_bytes(), &(0x1000..0x1001)), None, "{maps:?}");
-        }
+        assert_eq!(find(mappings(&b"1000-2000 rw-s\n"[..]), &(0x1000..0x1001)), None);
     }
 
     fn map(file: &impl AsFd, bytes: usize, flags: MapFlags) -> *mut c_void {
@@ -264,14 +223,10 @@ mod tests {
         let folder = std::env::temp_dir();
         let mapping = |file: &OwnedFd, name: &Path| {
             let known = fstat(file).unwrap();
-            Mapping {
-                range: 0..1,
-                offset: 0,
-                device: (major(known.st_dev), minor(known.st_dev)),
-                inode: known.st_ino,
-                name: name.to_string_lossy().into_owned(),
-                link: String::new(),
-            }
+            let device = (major(known.st_dev), minor(known.st_dev));
+            let file = Some(FileNumbers { device, inode: known.st_ino });
+            let first = Mapping { range: 0..1, file, name: name.into(), ..Mapping::default() };
+            Shared { first, end: 1 }
         };
         let path = folder.join(format!("outboard-mapped-file-{}", std::process::id()));
         let create =

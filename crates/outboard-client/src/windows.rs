@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use outboard_front::backend::ServerId;
-use outboard_transport::reserved::mappings;
+use outboard_ranges::{Mapping, own_mappings};
 use outboard_wire::DecodeError;
 use outboard_wire::handshake::arena::{ARENA, Arena};
 use outboard_wire::handshake::windows::WINDOWS;
@@ -16,8 +16,7 @@ use crate::link::ConnectError;
 /// The windows in which this process has nothing, in their order: a server's workers that wait for
 /// clients have the first ones. `None` if the system does not say what the process has.
 pub(crate) fn acceptable() -> Option<Vec<Window>> {
-    let maps = std::fs::read("/proc/self/maps").ok()?;
-    Some(free(&String::from_utf8_lossy(&maps)))
+    Some(free(own_mappings().ok()?))
 }
 
 /// A process has fewer windows than servers.
@@ -109,9 +108,9 @@ pub(crate) fn reserve(server: ServerId, servers: usize) -> Result<Option<Vec<Win
     Ok(Some(vec![window]))
 }
 
-fn free(maps: &str) -> Vec<Window> {
+fn free(mapped: impl Iterator<Item = Mapping>) -> Vec<Window> {
     let mut free: Vec<Window> = Window::all().collect();
-    for mapping in mappings(maps) {
+    for Mapping { range: mapping, .. } in mapped {
         free.retain(|window| {
             let range = window.range();
             mapping.end <= range.start || range.end <= mapping.start
@@ -165,12 +164,13 @@ pub(crate) fn arena(
 
 #[cfg(test)]
 mod tests {
+    use outboard_ranges::mappings;
     use outboard_wire::handshake::{Extensions, VERSION};
 
     use super::*;
 
     fn numbers(maps: &str) -> Vec<u32> {
-        free(maps).iter().filter_map(Window::number).collect()
+        free(mappings(maps.as_bytes())).iter().filter_map(Window::number).collect()
     }
 
     #[test]

@@ -121,25 +121,10 @@ fn unmap(range: &Range<u64>) {
     let _ = unsafe { munmap(range.start as *mut c_void, (range.end - range.start) as usize) };
 }
 
-/// The mappings of a process, by what the system says of them: `/proc/PID/maps`.
-pub fn mappings(maps: &str) -> impl Iterator<Item = Range<u64>> {
-    maps.lines().filter_map(|line| {
-        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
-        Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
-    })
-}
-
-/// The parts of a range at which no mapping is.
-pub fn gaps(maps: &str, range: &Range<u64>) -> Vec<Range<u64>> {
-    let mut mapped = RangeMap::new();
-    for Range { start, end } in mappings(maps) {
-        mapped.insert(start, end.saturating_sub(start), ());
-    }
-    mapped.gaps_in(range)
-}
-
 #[cfg(test)]
 mod tests {
+    use outboard_ranges::own_mappings;
+
     use super::*;
 
     const PAGE: u64 = 4096;
@@ -162,8 +147,7 @@ mod tests {
 
     /// Whether anything is mapped at a page.
     fn is_mapped(address: u64) -> bool {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        mappings(&maps).any(|mapping| mapping.contains(&address))
+        own_mappings().unwrap().any(|mapping| mapping.range.contains(&address))
     }
 
     #[test]
@@ -216,25 +200,5 @@ mod tests {
         reserved.clear();
         other.clear();
         assert!(!is_mapped(base + 2 * PAGE) && reserved.is_empty());
-    }
-
-    #[test]
-    fn gaps_lie_between_mappings() {
-        let maps = "00400000-00500000 r-xp 00000000 fe:00 18500    /a/program\n\
-                    nonsense\n\
-                    00500000-00600000 rw-p 00000000 00:00 0        [heap]\n\
-                    00900000-00a00000 rw-p 00000000 00:00 0 \n\
-                    ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0  [vsyscall]\n";
-        assert_eq!(mappings(maps).count(), 4);
-        assert_eq!(
-            gaps(maps, &(0x10_0000..0xb0_0000)),
-            [0x10_0000..0x40_0000, 0x60_0000..0x90_0000, 0xa0_0000..0xb0_0000]
-        );
-        assert_eq!(
-            gaps(maps, &(0x45_0000..0x95_0000)),
-            std::slice::from_ref(&(0x60_0000..0x90_0000))
-        );
-        assert_eq!(gaps(maps, &(0x91_0000..0x92_0000)), []);
-        assert_eq!(gaps("", &(5..9)), std::slice::from_ref(&(5..9)));
     }
 }

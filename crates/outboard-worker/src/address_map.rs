@@ -13,7 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use outboard_driver::{Table, call};
-use outboard_transport::reserved::{Reserved, gaps};
+use outboard_ranges::{Mapping, gaps, own_mappings};
+use outboard_transport::reserved::Reserved;
 use outboard_wire::window::Window;
 
 /// From here on, addresses are occupied before the driver is loaded. Below, NVIDIA's needs some
@@ -48,8 +49,7 @@ pub(super) fn occupy_the_rest(reserved: &Reserved, window: Window) -> io::Result
 
 fn occupy_from(lowest: u64, reserved: &Reserved, window: Window) -> io::Result<()> {
     for _ in 0..TRIES {
-        let maps = std::fs::read("/proc/self/maps")?;
-        let free = free_outside(&String::from_utf8_lossy(&maps), lowest, window);
+        let free = free_outside(&own_mappings()?.collect::<Vec<_>>(), lowest, window);
         if free.is_empty() {
             return Ok(());
         }
@@ -65,9 +65,9 @@ fn occupy_from(lowest: u64, reserved: &Reserved, window: Window) -> io::Result<(
 }
 
 /// The gaps between mappings that are to be occupied.
-fn free_outside(maps: &str, lowest: u64, window: Window) -> Vec<Range<u64>> {
+fn free_outside(mapped: &[Mapping], lowest: u64, window: Window) -> Vec<Range<u64>> {
     let Range { start, end } = window.range();
-    [lowest..start, end..HIGHEST].iter().flat_map(|part| gaps(maps, part)).collect()
+    [lowest..start, end..HIGHEST].iter().flat_map(|part| gaps(mapped, part)).collect()
 }
 
 /// Whether the driver uses the window, tested by a reservation, which needs no context.
@@ -82,6 +82,8 @@ pub(super) fn is_kept_to(table: &Table, window: Window) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use outboard_ranges::mappings;
+
     use super::*;
 
     const MAPS: &str = "\
@@ -102,8 +104,9 @@ mod tests {
             0x3400_0000_0000..0x5555_5555_4000,
             0x5555_5560_0000..0x7ff0_0000_0000,
         ];
-        assert_eq!(free_outside(MAPS, BEFORE_THE_DRIVER, window(1)), wanted);
-        let rest = free_outside(MAPS, ONCE_IT_HAS_STARTED, window(1));
+        let mapped: Vec<Mapping> = mappings(MAPS.as_bytes()).collect();
+        assert_eq!(free_outside(&mapped, BEFORE_THE_DRIVER, window(1)), wanted);
+        let rest = free_outside(&mapped, ONCE_IT_HAS_STARTED, window(1));
         assert_eq!((rest[0].clone(), &rest[1..]), (0x2_1000_0000..0x2aaa_ab00_0000, &wanted[1..]));
     }
 }

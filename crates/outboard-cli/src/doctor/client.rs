@@ -8,6 +8,7 @@ use std::process::Command;
 use miette::Result;
 use outboard_client::link::Config;
 use outboard_client::target::{Target, Targets};
+use outboard_ranges::own_mappings;
 use outboard_transport::tls::Records;
 use outboard_transport::unix::Unix;
 use outboard_transport::{Endpoint, Transport, host};
@@ -125,12 +126,13 @@ pub(super) fn loaded() -> String {
     if let Err(error) = unsafe { outboard_driver::Library::load(Path::new("libcuda.so.1")) } {
         return format!("none {error}\n");
     }
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let file =
-        maps.lines().filter_map(|line| line.split_once('/')).map(|(_, path)| format!("/{path}"));
-    let mut file = file
-        .filter(|path| path.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so")));
-    format!("file {}\n", file.next().unwrap_or_default())
+    let is_library = |file: &PathBuf| {
+        file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libcuda.so"))
+    };
+    let file = own_mappings()
+        .ok()
+        .and_then(|mut mapped| mapped.find_map(|mapping| Some(mapping.name).filter(is_library)));
+    format!("file {}\n", file.unwrap_or_default().display())
 }
 
 /// Which driver library programs get, behind `outboard run` and without it.

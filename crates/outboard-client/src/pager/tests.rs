@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_front::backend::{ContextId, HostPtr, Result};
-use outboard_transport::reserved::mappings;
+use outboard_ranges::own_mappings;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::*;
@@ -317,10 +317,7 @@ fn managed_memory_lies_in_a_window_that_is_kept() {
     let _turn = turn();
     let window = Window::numbered(5).unwrap();
     let base = window.range().start + (1 << 30);
-    let has_something = || {
-        let maps = std::fs::read("/proc/self/maps").unwrap();
-        mappings(&String::from_utf8_lossy(&maps)).any(|mapping| mapping.contains(&base))
-    };
+    let has_something = || own_mappings().unwrap().any(|mapping| mapping.range.contains(&base));
     assert!(!has_something());
     PAGER.keep(window);
     assert!(has_something(), "nothing else can come to lie there");

@@ -9,7 +9,9 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use super::mappings::{Mapping, is_untouched, list};
+use outboard_ranges::{Mapping, own_mappings};
+
+use super::mappings::{is_untouched, mapping_of, open_file};
 use super::{File, Memory, by_reference, open, tensors};
 use crate::backend::{Backend, Extent, StreamId, UnifiedPtr};
 use crate::capture;
@@ -88,7 +90,7 @@ fn mapped<B: Backend>(
     process: &'static Process<B>,
     bytes: &Range<u64>,
 ) -> Option<(Arc<File>, u64)> {
-    let mapping = Mapping::of(list().ok()?, bytes)?;
+    let mapping = mapping_of(own_mappings().ok()?, bytes)?;
     if !is_untouched(bytes)? {
         return None;
     }
@@ -101,11 +103,12 @@ pub(super) fn kept<B: Backend>(
     process: &'static Process<B>,
     mapping: &Mapping,
 ) -> Option<Arc<File>> {
+    let key = mapping.file?;
     let mut kept = process.files.mapped.lock();
-    if let Some((_, file)) = kept.iter().find(|(key, _)| *key == mapping.key) {
+    if let Some((_, file)) = kept.iter().find(|(known, _)| *known == key) {
         return Some(Arc::clone(file));
     }
-    let descriptor = mapping.open()?;
+    let descriptor = open_file(mapping)?;
     let handle = open(process, descriptor.as_raw_fd(), false).ok()?;
     let file = process.files.table.look(handle).map(|file| Arc::clone(&file))?;
     if kept.len() >= MOST_FILES {
@@ -114,6 +117,6 @@ pub(super) fn kept<B: Backend>(
             oldest.close(process);
         }
     }
-    kept.push((mapping.key, Arc::clone(&file)));
+    kept.push((key, Arc::clone(&file)));
     Some(file)
 }

@@ -8,9 +8,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use outboard_ranges::{Mapping, own_mappings};
+
 use super::descriptor::Span;
 use super::mapped::{LEAST, kept};
-use super::mappings::{Mapping, list};
+use super::mappings::{is_of_file, open_file};
 use super::{File, Memory, by_reference};
 use crate::backend::Backend;
 use crate::parts::tensors::Tensors;
@@ -37,11 +39,11 @@ pub(super) fn find<B: Backend>(
     let bytes = from.end - from.start;
     // SAFETY: the program has these bytes copied.
     let held = unsafe { std::slice::from_raw_parts(from.start as *const u8, bytes as usize) };
-    for mapping in Mapping::all(list().ok()?) {
+    for mapping in own_mappings().ok()?.filter(is_of_file) {
         if mapping.range.end - mapping.range.start < bytes {
             continue;
         }
-        let tensors = tensors_of(process, &mapping);
+        let tensors = tensors_of(process, &mapping)?;
         let mut numbers = tensors.of_length(bytes).take(MOST_TRIED).peekable();
         if numbers.peek().is_none() {
             continue;
@@ -73,18 +75,19 @@ pub(super) fn find<B: Backend>(
 }
 
 /// Where the tensors of a mapped file are.
-fn tensors_of<B: Backend>(process: &'static Process<B>, mapping: &Mapping) -> Arc<Tensors> {
+fn tensors_of<B: Backend>(process: &'static Process<B>, mapping: &Mapping) -> Option<Arc<Tensors>> {
+    let key = mapping.file?;
     let mut known = process.files.tensors.lock();
-    if let Some((_, tensors)) = known.iter().find(|(key, _)| *key == mapping.key) {
-        return Arc::clone(tensors);
+    if let Some((_, tensors)) = known.iter().find(|(known, _)| *known == key) {
+        return Some(Arc::clone(tensors));
     }
-    let tensors = mapping.open().and_then(|file| Tensors::of(&file, LEAST)).unwrap_or_default();
+    let tensors = open_file(mapping).and_then(|file| Tensors::of(&file, LEAST)).unwrap_or_default();
     let tensors = Arc::new(tensors);
     if known.len() >= MOST_FILES {
         known.remove(0);
     }
-    known.push((mapping.key, Arc::clone(&tensors)));
-    tensors
+    known.push((key, Arc::clone(&tensors)));
+    Some(tensors)
 }
 
 /// Whether what `read` finds from the offset on is these bytes. It fills a buffer, or fails.

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use outboard_ranges::FileNumbers;
 use parking_lot::Mutex;
 
 use crate::backend::{ContextId, ObjectId};
@@ -94,9 +95,9 @@ pub(crate) struct Files {
     /// Whether copies from memory that is a file's name the file; found out by the first copy.
     maps: OnceLock<bool>,
     /// Files that are the program's memory, the oldest first.
-    pub(crate) mapped: Mutex<Vec<(Key, Arc<File>)>>,
+    pub(crate) mapped: Mutex<Vec<(FileNumbers, Arc<File>)>>,
     /// Where the tensors of mapped files are, the oldest first.
-    pub(crate) tensors: Mutex<Vec<(Key, Arc<Tensors>)>>,
+    pub(crate) tensors: Mutex<Vec<(FileNumbers, Arc<Tensors>)>>,
     /// The sums of all files.
     pub(crate) read: Moved,
     pub(crate) written: Moved,
@@ -108,8 +109,6 @@ pub(crate) struct Files {
 
 /// Asks for copies from memory that is a file's to name the file.
 const VARIABLE: &str = "OUTBOARD_FILES";
-/// Which file, by device and inode.
-pub(crate) type Key = ((u32, u32), u64);
 /// So many reasons are told apart.
 const MOST_REASONS: usize = 32;
 
