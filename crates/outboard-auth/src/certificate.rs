@@ -97,19 +97,17 @@ mod tests {
 
     #[test]
     fn a_server_has_one_certificate_for_ever() {
-        let folder =
-            std::env::temp_dir().join(format!("outboard-certificate-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        assert!(!is_there(&folder));
-        let (certificate, key) = own(&folder).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
+        assert!(!is_there(folder));
+        let (certificate, key) = own(folder).unwrap();
         let first = fingerprint(&certificate).unwrap();
         read_chain(&certificate, &key).unwrap();
-        assert_eq!(own(&folder).unwrap(), (certificate.clone(), key.clone()));
+        assert_eq!(own(folder).unwrap(), (certificate.clone(), key.clone()));
         assert_eq!(fingerprint(&certificate).unwrap(), first);
         use std::os::unix::fs::MetadataExt;
         assert_eq!(std::fs::metadata(&key).unwrap().mode() & 0o777, 0o600);
         assert!(read_chain(&key, &key).is_err(), "a key is no certificate");
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn a_key_is_its_users_alone() {
         use std::os::unix::fs::PermissionsExt;
-        let path = std::env::temp_dir().join(format!("outboard-secret-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
         write_secret(&path, b"key").unwrap();
         assert_eq!(read_secret(&path).unwrap(), b"key");
         let is_root = rustix::process::geteuid().is_root();
@@ -155,6 +155,5 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let held = lock(&path).unwrap();
         assert_eq!(held.metadata().unwrap().mode() & 0o777, 0o600);
-        std::fs::remove_file(&path).unwrap();
     }
 }

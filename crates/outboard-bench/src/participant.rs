@@ -136,31 +136,32 @@ impl Drop for Participant {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::NamedTempFile;
+
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    fn shell(script: &str, test: &str) -> Participant {
+    fn shell(script: &str) -> (Participant, NamedTempFile) {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        let log =
-            std::env::temp_dir().join(format!("outboard-bench-{}-{test}", std::process::id()));
-        let participant = Participant::start(command, Some(&log)).unwrap();
+        let log = NamedTempFile::new().unwrap();
+        let participant = Participant::start(command, Some(log.path())).unwrap();
         assert!(participant.id() > 0);
-        participant
+        (participant, log)
     }
 
     #[test]
     fn answers_are_read_and_other_lines_are_not() {
-        let mut participant =
-            shell(r#"read line; echo noise; echo '{"is": "ready"}'; read line"#, "answers");
+        let (mut participant, _log) =
+            shell(r#"read line; echo noise; echo '{"is": "ready"}'; read line"#);
         assert_eq!(participant.ask(&Request::Run, LIMIT), Answer::Ready);
         participant.finish(LIMIT);
     }
 
     #[test]
     fn an_end_is_told_with_the_last_line() {
-        let mut participant = shell("echo 'out of luck' >&2; exit 3", "end");
+        let (mut participant, _log) = shell("echo 'out of luck' >&2; exit 3");
         let Answer::Failed { reason } = participant.ask(&Request::Run, LIMIT) else {
             panic!("it answered")
         };
@@ -170,7 +171,7 @@ mod tests {
 
     #[test]
     fn silence_is_a_failure() {
-        let mut participant = shell("sleep 60", "silence");
+        let (mut participant, _log) = shell("sleep 60");
         let answer = participant.ask(&Request::Run, Duration::from_millis(20));
         assert!(matches!(answer, Answer::Failed { .. }));
         assert!(!participant.alive());

@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_file_is_found_by_its_descriptor_or_its_name_and_not_by_another_ones() {
-        let folder = std::env::temp_dir();
+        let folder = tempfile::tempdir().unwrap();
         let mapping = |file: &OwnedFd, name: &Path| {
             let known = fstat(file).unwrap();
             let device = (major(known.st_dev), minor(known.st_dev));
@@ -228,7 +228,7 @@ mod tests {
             let first = Mapping { range: 0..1, file, name: name.into(), ..Mapping::default() };
             Shared { first, end: 1 }
         };
-        let path = folder.join(format!("outboard-mapped-file-{}", std::process::id()));
+        let path = folder.path().join("file");
         let create =
             || open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, Mode::RWXU).unwrap();
         let file = create();

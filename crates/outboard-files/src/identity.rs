@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn an_identity_changes_with_the_file() {
-        let folder = Folder::new("identity");
+        let folder = Folder::new();
         let path = folder.write("a", b"12345");
         let mut file = std::fs::File::options().append(true).open(&path).unwrap();
         let was = Identity::of(&file).unwrap();
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn both_questions_have_one_answer() {
-        let folder = Folder::new("statuses");
+        let folder = Folder::new();
         let file = std::fs::File::open(folder.write("a", b"12345")).unwrap();
         let (now, remembered) =
             (Status::of(file.as_fd()).unwrap(), Status::remembered(file.as_fd()).unwrap());

@@ -218,10 +218,11 @@ mod tests {
     /// Nothing here hangs as a file server that is away, so the work of two openings does.
     #[test]
     fn a_share_that_hangs_takes_no_other_one_down() {
-        let folder = Folder::new("hang");
+        let folder = Folder::new();
         let file = File::open(folder.write("a", b"12345")).unwrap();
         let identity = Identity::of(&file).unwrap();
-        let share = |source: &str| format!("{source}={}", folder.0.display()).parse().unwrap();
+        let share =
+            |source: &str| format!("{source}={}", folder.0.path().display()).parse().unwrap();
         let opener = Opener::new(vec![share("nfs1:/a"), share("nfs2:/b")], LONG).unwrap();
         let request =
             |source| Request { owner: "alice", source, path: b"a", identity, access: Access::Read };

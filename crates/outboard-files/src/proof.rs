@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn who_can_read_a_file_can_show_it() {
-        let folder = Folder::new("proof");
+        let folder = Folder::new();
         for length in [0, 1, 4095, 4096, 4097, 65536, 65537, 1_000_000] {
             let path = folder.write("a", &bytes(length));
             let (client, server) = (File::open(&path).unwrap(), File::open(&path).unwrap());
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn other_bytes_show_nothing() {
-        let folder = Folder::new("lie");
+        let folder = Folder::new();
         let (mut theirs, length) = (bytes(20_000), 20_000);
         let server = File::open(folder.write("a", &theirs)).unwrap();
         let challenge = Challenge::new(length).unwrap();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_file_that_became_shorter_is_an_error() {
-        let folder = Folder::new("shorter");
+        let folder = Folder::new();
         let path = folder.write("a", &bytes(10_000));
         let file = File::options().read(true).write(true).open(path).unwrap();
         let challenge = Challenge::new(10_000).unwrap();
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_file_opened_for_direct_reading_can_be_hashed() {
-        let folder = Folder::new("direct");
+        let folder = Folder::new();
         let path = folder.write("a", &bytes(300_001));
         let flags = OFlags::DIRECT.bits().cast_signed();
         let direct = match File::options().read(true).custom_flags(flags).open(&path) {

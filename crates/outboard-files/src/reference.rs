@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn an_open_file_has_a_reference() {
-        let folder = Folder::new("reference");
+        let folder = Folder::new();
         let path = folder.write("a file", b"12345");
         let file = File::open(&path).unwrap();
         let found = reference(&file).unwrap();
@@ -129,10 +129,13 @@ mod tests {
 
     #[test]
     fn other_things_have_none() {
-        let folder = Folder::new("no-reference");
+        let folder = Folder::new();
         let open = |path: &str| File::open(path).unwrap();
         let is = |file: File| reference(file).unwrap_err().to_string();
-        assert_eq!(is(File::open(&folder.0).unwrap()), "it is no regular file but a directory");
+        assert_eq!(
+            is(File::open(folder.0.path()).unwrap()),
+            "it is no regular file but a directory"
+        );
         assert_eq!(is(open("/dev/null")), "it is no regular file but a character device");
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(matches!(reference(&one), Err(NoReference::Kind("a socket"))));

@@ -85,14 +85,14 @@ mod tests {
     use crate::tests::Folder;
 
     fn share(source: &str, folder: &Folder) -> Share {
-        format!("{source}={}", folder.0.display()).parse().unwrap()
+        format!("{source}={}", folder.0.path().display()).parse().unwrap()
     }
 
     const LIMIT: Duration = Duration::from_secs(60);
 
     #[test]
     fn the_longest_source_wins() {
-        let folder = Folder::new("longest");
+        let folder = Folder::new();
         let sources = ["nfs1:/export", "nfs1:/export/models", "nfs1:/export/models2", "nfs1:/"];
         let shares = sources.map(|source| share(source, &folder)).to_vec();
         let shares = Shares::open(shares, LIMIT).unwrap();
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_shared_is_told() {
-        let folder = Folder::new("shares");
+        let folder = Folder::new();
         let file = folder.write("file", b"");
         let said = |shares: Vec<Share>| match Shares::open(shares, LIMIT) {
             Ok(_) => panic!("they can be shared"),

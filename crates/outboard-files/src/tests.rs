@@ -5,12 +5,13 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_test_support::skip;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::{getegid, geteuid};
+use tempfile::TempDir;
 
 use crate::{
     Access, BadName, Difference, Identity, NoReference, Opened, Opener, Reference, Refused,
@@ -18,22 +19,17 @@ use crate::{
 };
 
 /// A temporary folder.
-pub(crate) struct Folder(pub(crate) PathBuf);
+pub(crate) struct Folder(pub(crate) TempDir);
 
 impl Folder {
-    pub(crate) fn new(name: &str) -> Folder {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("outboard-files-{name}-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-        Folder(path)
+    pub(crate) fn new() -> Folder {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+        Folder(folder)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
@@ -50,7 +46,7 @@ impl Folder {
 
     /// With files for reading.
     fn opener(&self) -> Opener {
-        opener_of(&self.0)
+        opener_of(self.0.path())
     }
 
     /// With files to write, as a user.
@@ -61,13 +57,7 @@ impl Folder {
     }
 
     fn terms(&self) -> Terms {
-        Terms { folder: self.0.clone(), ..Terms::default() }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        Terms { folder: self.0.path().to_owned(), ..Terms::default() }
     }
 }
 
@@ -123,7 +113,7 @@ fn share() -> String {
 
 #[test]
 fn a_client_gets_a_file_that_it_can_read() {
-    let folder = Folder::new("read");
+    let folder = Folder::new();
     folder.folder("models");
     let path = folder.write("models/a", &[7; 100_000]);
     let opener = folder.opener();
@@ -144,7 +134,7 @@ fn a_client_gets_a_file_that_it_can_read() {
 /// With the reference of a file on this machine, whose source is the share's.
 #[test]
 fn a_reference_leads_a_server_to_the_file() {
-    let folder = Folder::new("both");
+    let folder = Folder::new();
     let file = File::open(folder.write("a file", b"12345")).unwrap();
     let Reference { source, path, identity, .. } = Reference::of(file.as_fd()).unwrap();
     let above = std::str::from_utf8(&path).unwrap().strip_suffix("/a file").unwrap();
@@ -160,7 +150,7 @@ fn a_reference_leads_a_server_to_the_file() {
 
 #[test]
 fn a_lie_is_refused() {
-    let folder = Folder::new("lies");
+    let folder = Folder::new();
     let path = folder.write("a", &[7; 100_000]);
     let opener = folder.opener();
     let true_one = identity(&path);
@@ -192,12 +182,12 @@ fn a_lie_is_refused() {
 
 #[test]
 fn names_that_lead_elsewhere_are_refused() {
-    let outside = Folder::new("outside");
+    let outside = Folder::new();
     outside.write("secret", b"secret");
-    let folder = Folder::new("inside");
+    let folder = Folder::new();
     folder.write("a", b"a");
     let opener = folder.opener();
-    let name = outside.0.file_name().unwrap().to_str().unwrap();
+    let name = outside.0.path().file_name().unwrap().to_str().unwrap();
     for (path, why) in [
         (format!("../{name}/secret"), BadName::Dots),
         (format!("a/../../{name}/secret"), BadName::Dots),
@@ -229,9 +219,9 @@ fn names_that_lead_elsewhere_are_refused() {
 
 #[test]
 fn links_are_not_followed() {
-    let outside = Folder::new("outside");
+    let outside = Folder::new();
     let secret = outside.write("secret", b"secret");
-    let folder = Folder::new("links");
+    let folder = Folder::new();
     folder.folder("folder");
     folder.write("folder/a", b"a");
     symlink(&secret, folder.path("last")).unwrap();
@@ -248,11 +238,11 @@ fn links_are_not_followed() {
 
 #[test]
 fn the_folder_itself_may_be_a_link_and_stays_what_it_was() {
-    let folder = Folder::new("target");
+    let folder = Folder::new();
     folder.write("a", b"a");
-    let other = Folder::new("other");
+    let other = Folder::new();
     other.write("a", b"another");
-    let above = Folder::new("above");
+    let above = Folder::new();
     let link = above.path("link");
     symlink(&folder.0, &link).unwrap();
     let terms = Terms { folder: link.clone(), ..Terms::default() };
@@ -267,9 +257,9 @@ fn the_folder_itself_may_be_a_link_and_stays_what_it_was() {
 /// While somebody exchanges a folder and a link to another one.
 #[test]
 fn a_rename_at_the_right_moment_leads_nowhere() {
-    let outside = Folder::new("outside");
+    let outside = Folder::new();
     let secret = identity(&outside.write("a", b"secret"));
-    let folder = Folder::new("race");
+    let folder = Folder::new();
     folder.folder("folder");
     let inside = identity(&folder.write("folder/a", b"inside"));
     symlink(&outside.0, folder.path("link")).unwrap();
@@ -304,7 +294,7 @@ fn a_rename_at_the_right_moment_leads_nowhere() {
 /// While somebody exchanges a file and a FIFO, on which whoever opens it would wait.
 #[test]
 fn a_file_that_becomes_another_at_the_right_moment_does_no_harm() {
-    let folder = Folder::new("exchange");
+    let folder = Folder::new();
     let (file, fifo) = (folder.write("a", b"a"), folder.path("fifo"));
     mknodat(CWD, &fifo, FileType::Fifo, Mode::from(0o600), 0).unwrap();
     let (true_one, opener) = (identity(&file), folder.opener());
@@ -331,7 +321,7 @@ fn a_file_that_becomes_another_at_the_right_moment_does_no_harm() {
 
 #[test]
 fn only_regular_files_are_opened() {
-    let folder = Folder::new("kinds");
+    let folder = Folder::new();
     folder.folder("folder");
     let opener = folder.opener();
     mknodat(CWD, folder.path("fifo"), FileType::Fifo, Mode::from(0o600), 0).unwrap();
@@ -345,7 +335,7 @@ fn only_regular_files_are_opened() {
 
 #[test]
 fn devices_are_not_opened() {
-    let folder = Folder::new("devices");
+    let folder = Folder::new();
     let null = rustix::fs::makedev(1, 3);
     let kind = FileType::CharacterDevice;
     if mknodat(CWD, folder.path("null"), kind, Mode::from(0o666), null).is_err() {
@@ -390,12 +380,12 @@ fn in_process_with_mounts(test: &str) -> Place {
     if !may.is_ok_and(|output| output.status.success()) {
         return Place::Cannot;
     }
-    let folder = Folder::new("mounts");
+    let folder = Folder::new();
     let output = unshare()
         .arg("--mount")
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", &format!("tests::{test}")])
-        .env(WITHIN, &folder.0)
+        .env(WITHIN, folder.0.path())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -469,7 +459,7 @@ fn the_kernel_judges_the_owners_user() {
     if !geteuid().is_root() {
         skip!("only root may open files as another user");
     }
-    let folder = Folder::new("users");
+    let folder = Folder::new();
     let path = folder.write("a", b"of user 1000");
     let identity = identity(&path);
     std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
@@ -511,7 +501,7 @@ fn what_a_service_may_does_not_count() {
     if !geteuid().is_root() {
         skip!("only root may be a service");
     }
-    let folder = Folder::new("service");
+    let folder = Folder::new();
     let path = folder.write("a", b"of user 1000");
     let identity = identity(&path);
     std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
@@ -538,7 +528,7 @@ fn what_a_service_may_does_not_count() {
 
 #[test]
 fn a_server_that_is_not_root_says_so() {
-    let folder = Folder::new("unprivileged");
+    let folder = Folder::new();
     let path = folder.write("a", b"a");
     let identity = identity(&path);
     let other = folder.opener_as("4242:4242");
@@ -559,7 +549,7 @@ fn a_server_that_is_not_root_says_so() {
 
 #[test]
 fn writing_needs_a_user_and_a_share_for_it() {
-    let folder = Folder::new("write");
+    let folder = Folder::new();
     let path = folder.write("a", b"12345");
     let identity = identity(&path);
     let request = |access| request("a", identity, access);
@@ -592,7 +582,7 @@ fn writing_needs_a_user_and_a_share_for_it() {
 
 #[test]
 fn a_share_is_for_its_owners_even_in_another_share() {
-    let folder = Folder::new("owners");
+    let folder = Folder::new();
     let own = folder.folder("own");
     let path = folder.write("own/a", b"a");
     let identity = identity(&path);
@@ -610,7 +600,7 @@ fn a_share_is_for_its_owners_even_in_another_share() {
 
 #[test]
 fn a_sparse_file_is_a_file() {
-    let folder = Folder::new("sparse");
+    let folder = Folder::new();
     let path = folder.write("a", b"begins");
     let file = File::options().write(true).open(&path).unwrap();
     if file.set_len(1 << 40).is_err() {
@@ -624,7 +614,7 @@ fn a_sparse_file_is_a_file() {
 
 #[test]
 fn an_empty_file_is_a_file() {
-    let folder = Folder::new("empty");
+    let folder = Folder::new();
     let path = folder.write("a", b"");
     let opener = folder.opener();
     let opened = open(&opener, &folder, "a").unwrap();
@@ -634,7 +624,7 @@ fn an_empty_file_is_a_file() {
 
 #[test]
 fn a_file_that_changes_meanwhile_is_refused() {
-    let folder = Folder::new("changes");
+    let folder = Folder::new();
     let path = folder.write("a", &[7; 10_000]);
     let client = File::options().read(true).write(true).open(&path).unwrap();
     let opener = folder.opener();
@@ -681,7 +671,7 @@ fn a_file_that_changes_meanwhile_is_refused() {
 
 #[test]
 fn no_descriptor_stays() {
-    let folder = Folder::new("descriptors");
+    let folder = Folder::new();
     let path = folder.write("a", b"a");
     symlink("a", folder.path("link")).unwrap();
     let (identity, opener) = (identity(&path), folder.opener());
@@ -705,7 +695,7 @@ fn no_descriptor_stays() {
 
 #[test]
 fn what_is_given_out_is_plain() {
-    let folder = Folder::new("flags");
+    let folder = Folder::new();
     let path = folder.write("a", b"a");
     let opener = folder.opener();
     let opened = open(&opener, &folder, "a").unwrap();

@@ -117,10 +117,8 @@ fn best_of(rounds: u32, mut work: impl FnMut()) -> Duration {
 
 #[test]
 fn naive_matmul_takes_at_most_ten_times_as_long_as_c() {
-    let directory =
-        std::env::temp_dir().join(format!("outboard-simt-speed-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).expect("a directory for the library");
-    let path = compile(&directory);
+    let directory = tempfile::tempdir().expect("a directory for the library");
+    let path = compile(directory.path());
     // SAFETY: the library was just built from the source above and runs no initialisers.
     let library = unsafe { libloading::Library::new(&path) }.expect("load the library");
     // SAFETY: the symbol has this type in the source above.
@@ -166,7 +164,6 @@ fn naive_matmul_takes_at_most_ten_times_as_long_as_c() {
             .launch(&kernel, &Launch::new([blocks, blocks, 1], [16, 16, 1], &args.0))
             .expect("no fault");
     });
-    std::fs::remove_dir_all(&directory).expect("remove the directory");
 
     assert_eq!(dc.read(), expected, "sums of small integers are exact");
     let ratio = ours.as_secs_f64() / native.as_secs_f64();

@@ -278,8 +278,8 @@ fn rate(mut times: Vec<Duration>, len: usize) -> f64 {
 }
 
 fn against_tls(lanes: u32) {
-    let state = std::env::temp_dir().join(format!("outboard-bulk-bench-{}", std::process::id()));
-    let (plain, encrypted) = (connected(lanes, None), connected(lanes, Some(&state)));
+    let state = tempfile::tempdir().expect("a folder can be made");
+    let (plain, encrypted) = (connected(lanes, None), connected(lanes, Some(state.path())));
     for len in [128 << 10, 1 << 20, 16 << 20, STAGING] {
         let rounds = (STAGING * 4 / len).clamp(9, 200);
         let mut memory = vec![1; len];
@@ -304,7 +304,6 @@ fn against_tls(lanes: u32) {
     }
     end(plain.0);
     end(encrypted.0);
-    std::fs::remove_dir_all(state).expect("the folder can be removed");
 }
 
 fn with_server(lanes: u32) {

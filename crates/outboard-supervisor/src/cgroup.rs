@@ -218,17 +218,15 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_no_group_is_named() {
-        let folder =
-            std::env::temp_dir().join(format!("outboard-no-cgroup-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let error = Cgroup::at(&folder, Shares::default()).unwrap_err().to_string();
+        let folder = tempfile::tempdir().unwrap();
+        let error = Cgroup::at(folder.path(), Shares::default()).unwrap_err().to_string();
         assert!(error.contains("cgroup"), "{error}");
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn groups_are_removed_once_their_processes_have_ended() {
-        let folder = std::env::temp_dir().join(format!("outboard-groups-{}", std::process::id()));
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
         let of = |process: u32| folder.join(format!("{PREFIX}{process}"));
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
@@ -236,8 +234,7 @@ mod tests {
         for group in [&own, &other, &folder.join(SERVER)] {
             fs::create_dir_all(group).unwrap();
         }
-        Cgroup { folder: folder.clone(), shares: Shares::default() }.sweep();
+        Cgroup { folder: folder.to_owned(), shares: Shares::default() }.sweep();
         assert!(own.exists() && !other.exists() && folder.join(SERVER).exists());
-        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -146,28 +146,29 @@ mod tests {
     use std::os::fd::AsFd;
 
     use outboard_files::{Block, Challenge, Reference, answer};
+    use tempfile::TempDir;
 
     use super::*;
 
-    /// A file that is shared, how a client names it, and who opens it.
-    fn shared() -> (File, FileReference, Files) {
-        let folder = std::env::temp_dir().join(format!("outboard-opened-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("file"), b"bytes").unwrap();
-        let file = File::open(folder.join("file")).unwrap();
+    /// A folder with a file that is shared, the file, how a client names it, and who opens it.
+    fn shared() -> (TempDir, File, FileReference, Files) {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("file");
+        std::fs::write(&place, b"bytes").unwrap();
+        let file = File::open(&place).unwrap();
         let named = Reference::of(file.as_fd()).unwrap();
         let path = String::from_utf8(named.path.clone()).unwrap();
         let source = format!("{}/{}", named.source, path.strip_suffix("/file").unwrap());
-        let share = format!("{source}={}", folder.display()).parse().unwrap();
+        let share = format!("{source}={}", folder.path().display()).parse().unwrap();
         let opener = Opener::new(vec![share], Duration::from_secs(60)).unwrap();
         let Reference { source, path, identity, .. } = named;
         let reference = FileReference { source, path, identity: identity.into() };
-        (file, reference, Files::new(Some(Arc::new(opener))))
+        (folder, file, reference, Files::new(Some(Arc::new(opener))))
     }
 
     #[tokio::test]
     async fn a_file_waits_for_its_own_session_and_not_without_end() {
-        let (file, reference, files) = shared();
+        let (_folder, file, reference, files) = shared();
         let room = Semaphore::new(MOST_OF_A_SESSION);
         let open = |session| {
             files.open((session, &room), "alice".to_owned(), reference.clone(), Access::Read)

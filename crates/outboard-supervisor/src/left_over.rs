@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn only_what_is_nobodys_is_removed() {
-        let folder =
-            std::env::temp_dir().join(format!("outboard-left-over-{}", std::process::id()));
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("servers");
         let sessions = folder.join("127.0.0.1:9.sessions");
         DirBuilder::new().mode(0o700).recursive(true).create(&sessions).unwrap();
         for name in ["1.sock", "1.admin.sock", "9.sock", "else.sock", "127.0.0.1:9.sessions/a.sock"]
@@ -161,6 +161,5 @@ mod tests {
         sweep(&folder);
         assert_eq!(names(&folder), ["127.0.0.1:9.sessions", "2.sock", "3.sock", "else.sock"]);
         assert!(names(&sessions).is_empty());
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

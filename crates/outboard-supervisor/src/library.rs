@@ -87,21 +87,20 @@ mod tests {
 
     #[test]
     fn only_what_the_manifest_names_is_opened() {
-        let folder = std::env::temp_dir().join(format!("outboard-library-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
         std::fs::write(folder.join("libcuda.so.1"), "code").unwrap();
         std::fs::write(folder.join("secret"), "no").unwrap();
-        assert!(open(&folder, "libcuda.so.1").is_err(), "there is no manifest");
+        assert!(open(folder, "libcuda.so.1").is_err(), "there is no manifest");
         let text = format!(
             "outboard client library 1\nrelease 0.1.0\narchitecture x86_64\n{} 4 libcuda.so.1\n",
             "00".repeat(32)
         );
         std::fs::write(folder.join(MANIFEST), text).unwrap();
-        assert_eq!(open(&folder, "libcuda.so.1").unwrap().1, 4);
-        assert!(open(&folder, MANIFEST).is_ok());
+        assert_eq!(open(folder, "libcuda.so.1").unwrap().1, 4);
+        assert!(open(folder, MANIFEST).is_ok());
         for name in ["secret", "../secret", "/etc/passwd", "", ".", SIGNATURES] {
-            assert!(open(&folder, name).is_err(), "{name}");
+            assert!(open(folder, name).is_err(), "{name}");
         }
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn the_socket_is_its_owners_and_goes_with_the_server() {
-        let folder = std::env::temp_dir().join(format!("outboard-door-{}", std::process::id()));
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("door");
         make_folder(&folder, Access::Owner).unwrap();
         make_folder(&folder, Access::Owner).unwrap();
         let path = folder.join("1.sock");
@@ -218,10 +219,8 @@ mod tests {
             std::fs::write(&path, "kept").unwrap();
             assert!(Door::listen(&path, Access::Owner).is_err());
             assert_eq!(std::fs::read(&path).unwrap(), b"kept");
-            std::fs::remove_file(&path).unwrap();
         });
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
         assert!(make_folder(&folder, Access::Owner).is_err(), "anybody could put a socket there");
-        std::fs::remove_dir(&folder).unwrap();
     }
 }

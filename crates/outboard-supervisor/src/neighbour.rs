@@ -78,8 +78,8 @@ mod tests {
 
     #[tokio::test]
     async fn only_sockets_of_servers_are_connected_to() {
-        let name = format!("outboard-neighbour-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("outer");
         make_folder(&folder, Access::Owner).unwrap();
         let inner = folder.join("inner");
         make_folder(&inner, Access::Owner).unwrap();
@@ -115,6 +115,5 @@ mod tests {
         refused(Some(&own), at(&folder.join("3.sock")), "cannot be reached").await;
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
         refused(Some(&own), at(&theirs), "can write to the folder").await;
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

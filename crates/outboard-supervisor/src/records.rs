@@ -346,7 +346,8 @@ mod tests {
 
     #[test]
     fn what_is_noted_is_found_by_the_next_server() {
-        let folder = std::env::temp_dir().join(format!("outboard-records-{}", std::process::id()));
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("records");
         let at = Folder::At(folder.clone());
         let address = "127.0.0.1:1".parse().unwrap();
         let records = Records::open(&at, address).unwrap().unwrap();
@@ -390,14 +391,12 @@ mod tests {
     #[test]
     fn a_folder_that_others_can_look_into_is_not_used() {
         use std::os::unix::fs::PermissionsExt;
-        let folder =
-            std::env::temp_dir().join(format!("outboard-records-open-{}", std::process::id()));
-        let path = folder.join("127.0.0.1:1.sessions");
-        fs::create_dir_all(&path).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("127.0.0.1:1.sessions");
+        fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        let error =
-            Records::open(&Folder::At(folder.clone()), "127.0.0.1:1".parse().unwrap()).unwrap_err();
+        let at = Folder::At(folder.path().to_owned());
+        let error = Records::open(&at, "127.0.0.1:1".parse().unwrap()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        fs::remove_dir_all(folder).unwrap();
     }
 }

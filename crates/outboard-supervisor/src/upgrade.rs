@@ -386,8 +386,8 @@ mod tests {
 
     #[test]
     fn a_server_that_would_look_for_sessions_elsewhere_may_not_take_over() {
-        let base =
-            std::env::temp_dir().join(format!("outboard-other-records-{}", std::process::id()));
+        let temporary = tempfile::tempdir().unwrap();
+        let base = temporary.path();
         let (address, noted) =
             (SocketAddr::from(([127, 0, 0, 1], 9)), base.join("one/127.0.0.1:9.sessions"));
         std::fs::create_dir_all(&noted).unwrap();
@@ -413,7 +413,6 @@ mod tests {
         );
         assert!(would(Folder::Usual).is_err());
         assert!(would(Folder::Off).unwrap_err().contains("nowhere"));
-        std::fs::remove_dir_all(base).unwrap();
     }
 
     #[test]

@@ -71,8 +71,8 @@ fn plain() -> Pair {
 }
 
 fn memory() -> Pair {
-    let path = std::env::temp_dir().join(format!("outboard-rates-{}", std::process::id()));
-    pair(&Shm, path.to_str().expect("a plain path"))
+    let folder = tempfile::tempdir().expect("a folder");
+    pair(&Shm, folder.path().join("socket").to_str().expect("a plain path"))
 }
 
 fn again<T>(stream: &dyn Stream, interest: Interest, mut call: impl FnMut() -> io::Result<T>) -> T {

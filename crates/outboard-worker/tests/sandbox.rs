@@ -501,16 +501,13 @@ fn main() -> ExitCode {
     if args.first().is_some_and(|first| first == "attempt") {
         return attempt(&args[1..]);
     }
-    let folder = std::env::temp_dir().join(format!("outboard-sandbox-{}", std::process::id()));
+    let folder = tempfile::tempdir().expect("a folder can be made");
     let trial = |(name, _, expected): &(&'static str, _, Expected)| {
-        let (name, expected, folder) = (*name, *expected, folder.clone());
+        let (name, expected, folder) = (*name, *expected, folder.path().to_owned());
         let trial = Trial::test(name, move || holds(name, expected, &folder));
         let needed = if name.ends_with("_handed") { OF_SOCKETS } else { 1 };
         if landlock() < needed { trial.with_kind(WITHOUT).with_ignored_flag(true) } else { trial }
     };
     let trials = ATTEMPTS.iter().map(trial).collect();
-    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
-    // A folder that stays behind disturbs nobody.
-    let _ = fs::remove_dir_all(&folder);
-    conclusion.exit_code()
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -1,25 +1,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use tempfile::tempdir;
+
 use super::*;
-
-/// A folder of a test's own.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("outboard-tokens-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -27,12 +11,12 @@ fn at(second: i64) -> Timestamp {
 
 #[test]
 fn a_token_is_accepted_until_it_expires_or_is_revoked() {
-    let folder = Folder::new("life");
+    let folder = tempdir().unwrap();
     let limits = Limits { memory: Some(20 << 30), sessions: Some(2), ..Limits::default() };
-    let (token, record) = create(&folder.0, "alice", Some(at(2_000_000_000)), limits).unwrap();
-    let (other, _) = create(&folder.0, "bob", None, Limits::default()).unwrap();
+    let (token, record) = create(folder.path(), "alice", Some(at(2_000_000_000)), limits).unwrap();
+    let (other, _) = create(folder.path(), "bob", None, Limits::default()).unwrap();
     assert!(token.starts_with("obt_") && token.len() == 4 + 64 && token != other);
-    let known = Known::open(&folder.0);
+    let known = Known::open(folder.path());
     let alice = Identity { owner: "alice".into(), token: Some(record.id.clone()), limits };
     assert_eq!(known.check(&token, at(1_900_000_000)), Ok(alice.clone()));
     assert_eq!(known.check(&other, at(1_900_000_000)).unwrap().owner, "bob");
@@ -54,7 +38,7 @@ fn a_token_is_accepted_until_it_expires_or_is_revoked() {
         known.may_start(&alice, at(1_900_000_000)) && !known.may_start(&alice, at(2_000_000_000))
     );
 
-    assert_eq!(revoke(&folder.0, &record.id).unwrap(), 1);
+    assert_eq!(revoke(folder.path(), &record.id).unwrap(), 1);
     // As when somebody shows a token.
     known.refresh();
     let revoked = Unaccepted::NoLonger(record.id.clone(), TokenState::Revoked);
@@ -66,17 +50,18 @@ fn a_token_is_accepted_until_it_expires_or_is_revoked() {
     );
     assert!(known.is_over(&alice), "its sessions end");
     assert!(!known.is_over(&Identity::user(0)) && !known.is_over(&Identity::anonymous()));
-    assert_eq!(revoke(&folder.0, "bob").unwrap(), 1);
-    assert_eq!(revoke(&folder.0, "bob").unwrap(), 0);
-    assert!(matches!(revoke(&folder.0, "carol"), Err(TokenError::None(_))));
+    assert_eq!(revoke(folder.path(), "bob").unwrap(), 1);
+    assert_eq!(revoke(folder.path(), "bob").unwrap(), 0);
+    assert!(matches!(revoke(folder.path(), "carol"), Err(TokenError::None(_))));
     assert!(known.take_changed() && known.any());
 }
 
 #[test]
 fn the_file_holds_no_token_and_is_its_owners_alone() {
-    let folder = Folder::new("file");
-    let (token, record) = create(&folder.0, "alice", None, Limits::default()).unwrap();
-    let path = file(&folder.0);
+    let above = tempdir().unwrap();
+    let folder = &above.path().join("state");
+    let (token, record) = create(folder, "alice", None, Limits::default()).unwrap();
+    let path = file(folder);
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(
         text.contains(&record.id)
@@ -85,79 +70,74 @@ fn the_file_holds_no_token_and_is_its_owners_alone() {
             && !text.contains(&token[4..])
     );
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(std::fs::metadata(&folder.0).unwrap().permissions().mode() & 0o777, 0o700);
-    assert_eq!(list(&folder.0).unwrap(), [record]);
+    assert_eq!(std::fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(list(folder).unwrap(), [record]);
 
     // Somebody who can write to it could let anybody in.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
-    assert!(list(&folder.0).unwrap_err().to_string().contains("others"));
-    let known = Known::open(&folder.0);
+    assert!(list(folder).unwrap_err().to_string().contains("others"));
+    let known = Known::open(folder);
     assert!(known.problem().is_some() && !known.any());
     assert_eq!(known.check(&token, now()), Err(Unaccepted::Unknown));
 }
 
 #[test]
 fn a_damaged_file_lets_nobody_in_and_ends_nothing() {
-    let folder = Folder::new("damaged");
-    let (token, record) = create(&folder.0, "alice", None, Limits::default()).unwrap();
-    let known = Known::open(&folder.0);
+    let folder = tempdir().unwrap();
+    let (token, record) = create(folder.path(), "alice", None, Limits::default()).unwrap();
+    let known = Known::open(folder.path());
     let alice = known.check(&token, now()).unwrap();
     for damaged in ["", "{", "{\"tokens\": [{}]}", "{\"tokens\": 5}"] {
-        std::fs::write(file(&folder.0), damaged).unwrap();
+        std::fs::write(file(folder.path()), damaged).unwrap();
         known.refresh();
         assert!(known.problem().is_some());
         assert!(known.check(&token, now()).is_err(), "{damaged}");
         assert!(!known.is_over(&alice));
     }
-    revoke_is_noticed_after_damage(&folder, &known, &alice, &record);
+    revoke_is_noticed_after_damage(folder.path(), &known, &alice, &record);
 }
 
-fn revoke_is_noticed_after_damage(
-    folder: &Folder,
-    known: &Known,
-    alice: &Identity,
-    record: &Record,
-) {
+fn revoke_is_noticed_after_damage(folder: &Path, known: &Known, alice: &Identity, record: &Record) {
     let kept = Contents { tokens: vec![record.clone()] };
-    std::fs::write(file(&folder.0), serde_json::to_vec(&kept).unwrap()).unwrap();
-    revoke(&folder.0, &record.id).unwrap();
+    std::fs::write(file(folder), serde_json::to_vec(&kept).unwrap()).unwrap();
+    revoke(folder, &record.id).unwrap();
     assert!(known.take_changed() && known.is_over(alice));
 }
 
 #[test]
 fn a_file_that_is_gone_lets_nobody_in_and_ends_nothing() {
-    let folder = Folder::new("gone");
-    let known = Known::open(&folder.0);
+    let folder = tempdir().unwrap();
+    let known = Known::open(folder.path());
     assert!(known.problem().is_none() && !known.any(), "there need not be one");
-    let (token, record) = create(&folder.0, "alice", None, Limits::default()).unwrap();
+    let (token, record) = create(folder.path(), "alice", None, Limits::default()).unwrap();
     assert!(known.take_changed());
     let alice = known.check(&token, now()).unwrap();
-    let moved = folder.0.join("moved");
-    std::fs::rename(file(&folder.0), &moved).unwrap();
+    let moved = folder.path().join("moved");
+    std::fs::rename(file(folder.path()), &moved).unwrap();
     assert!(known.take_changed() && known.problem().is_some(), "it is told");
     assert!(known.check(&token, now()).is_err() && !known.may_start(&alice, now()));
     assert!(!known.is_over(&alice), "nobody has revoked it");
-    std::fs::rename(&moved, file(&folder.0)).unwrap();
+    std::fs::rename(&moved, file(folder.path())).unwrap();
     known.refresh();
     assert!(
         known.problem().is_none() && known.check(&token, now()).is_ok() && !known.is_over(&alice)
     );
-    assert_eq!(list(&folder.0).unwrap(), [record]);
+    assert_eq!(list(folder.path()).unwrap(), [record]);
 }
 
 #[test]
 fn a_tokens_name_is_its_own() {
-    let folder = Folder::new("names");
-    let (_, record) = create(&folder.0, "alice", None, Limits::default()).unwrap();
+    let folder = tempdir().unwrap();
+    let (_, record) = create(folder.path(), "alice", None, Limits::default()).unwrap();
     assert!(matches!(
-        create(&folder.0, &record.id, None, Limits::default()),
+        create(folder.path(), &record.id, None, Limits::default()),
         Err(TokenError::Owner(_))
     ));
     let twice =
         Contents { tokens: vec![record.clone(), Record { owner: "bob".into(), ..record.clone() }] };
-    std::fs::write(file(&folder.0), serde_json::to_vec(&twice).unwrap()).unwrap();
-    assert!(list(&folder.0).unwrap_err().to_string().contains(&record.id));
-    assert!(Known::open(&folder.0).problem().is_some());
+    std::fs::write(file(folder.path()), serde_json::to_vec(&twice).unwrap()).unwrap();
+    assert!(list(folder.path()).unwrap_err().to_string().contains(&record.id));
+    assert!(Known::open(folder.path()).problem().is_some());
 }
 
 #[test]
@@ -168,23 +148,23 @@ fn owners_have_plain_names_of_their_own() {
     for name in ["", "anonymous", "user:0", "deadbeef", "a b", "a/b", "..\n", &"x".repeat(65)] {
         assert!(!is_owner(name), "{name}");
     }
-    let folder = Folder::new("owner");
+    let folder = tempdir().unwrap();
     assert!(matches!(
-        create(&folder.0, "user:0", None, Limits::default()),
+        create(folder.path(), "user:0", None, Limits::default()),
         Err(TokenError::Owner(_))
     ));
 }
 
 #[test]
 fn wrong_expired_and_revoked_take_the_same_time() {
-    let folder = Folder::new("time");
-    let (expired, _) = create(&folder.0, "alice", Some(at(1)), Limits::default()).unwrap();
+    let folder = tempdir().unwrap();
+    let (expired, _) = create(folder.path(), "alice", Some(at(1)), Limits::default()).unwrap();
     for owner in 0..50 {
-        create(&folder.0, &format!("owner{owner}"), None, Limits::default()).unwrap();
+        create(folder.path(), &format!("owner{owner}"), None, Limits::default()).unwrap();
     }
-    let (revoked, record) = create(&folder.0, "bob", None, Limits::default()).unwrap();
-    revoke(&folder.0, &record.id).unwrap();
-    let known = Known::open(&folder.0);
+    let (revoked, record) = create(folder.path(), "bob", None, Limits::default()).unwrap();
+    revoke(folder.path(), &record.id).unwrap();
+    let known = Known::open(folder.path());
     let wrong = format!("obt_{}", "5".repeat(64));
     // The median of many, in turns: what else happens on the machine hits all alike.
     let mut times = [const { Vec::new() }; 3];
@@ -207,12 +187,13 @@ fn wrong_expired_and_revoked_take_the_same_time() {
 
 #[test]
 fn a_broker_knows_roles_and_a_server_clients_only() {
-    let folder = Folder::new("roles");
-    let (old, _) = create(&folder.0, "alice", None, Limits::default()).unwrap();
-    let known = || Known::open(&folder.0);
+    let folder = tempdir().unwrap();
+    let (old, _) = create(folder.path(), "alice", None, Limits::default()).unwrap();
+    let known = || Known::open(folder.path());
     assert_eq!(known().check_as(&old, at(0)).map(|(_, role)| role), Ok(Role::Client));
     for role in Role::ALL {
-        let (token, _) = create_as(&folder.0, "bob", Some(role), None, Limits::default()).unwrap();
+        let (token, _) =
+            create_as(folder.path(), "bob", Some(role), None, Limits::default()).unwrap();
         assert_eq!(known().check_as(&token, at(0)).map(|(_, role)| role), Ok(role));
         assert_eq!(known().check(&token, at(0)).is_ok(), role == Role::Client, "{role}");
     }

@@ -112,8 +112,8 @@ fn the_page_judges_and_explains() {
 
 #[test]
 fn a_page_and_its_plots_are_written() {
-    let folder = std::env::temp_dir().join(format!("outboard-bench-page-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
     write(&example(), &texts(), &folder.join("performance.md")).unwrap();
     let page = fs::read_to_string(folder.join("performance.md")).unwrap();
     for link in page.split("](performance/").skip(1) {
@@ -122,7 +122,6 @@ fn a_page_and_its_plots_are_written() {
         assert!(svg.starts_with("<svg") && svg.contains("TCP"), "{name}");
     }
     assert_eq!(page.matches("](performance/").count(), 2, "pinned copies and applications");
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

@@ -127,7 +127,6 @@ fn listed(names: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
 
     use ct_codecs::Encoder;
     use outboard_transport::client_key::has_signed;
@@ -148,24 +147,14 @@ mod tests {
         format!("{HEADER}{payload}.eyJraWQiOiJ4In0")
     }
 
-    struct Files(PathBuf);
-
-    impl Drop for Files {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn files(name: &str, lease: &str, key: &str) -> (Files, Security) {
-        let folder =
-            std::env::temp_dir().join(format!("outboard-lease-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (lease_path, key_path) = (folder.join("lease"), folder.join("key"));
+    fn files(lease: &str, key: &str) -> (tempfile::TempDir, Security) {
+        let folder = tempfile::tempdir().unwrap();
+        let [lease_path, key_path] = ["lease", "key"].map(|name| folder.path().join(name));
         std::fs::write(&lease_path, lease).unwrap();
         std::fs::write(&key_path, key).unwrap();
         let security =
             Security { lease: Some(lease_path), lease_key: Some(key_path), ..Security::default() };
-        (Files(folder), security)
+        (folder, security)
     }
 
     fn at(address: &str) -> Endpoint {
@@ -174,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_shown_with_a_proof_for_one_server_and_one_certificate() {
-        let (_files, security) = files("shown", &format!("{}\n", token(&["gpu1"])), PEM);
+        let (_files, security) = files(&format!("{}\n", token(&["gpu1"])), PEM);
         let lease = Lease::read(&security, &at("10.0.0.1:9470")).unwrap();
         let (here, there) = (Fingerprint([1; 32]), Fingerprint([2; 32]));
         let shown = lease.shown(Some(here));
@@ -195,7 +184,7 @@ mod tests {
         assert_eq!(meant(&names, &at("10.0.0.9:80")).as_deref(), Some("10.0.0.9:80"));
         assert_eq!(meant(&names, &at("gpu3")), None);
         assert_eq!(meant(&names[..1], &at("gpu3")).as_deref(), Some("10.0.0.9:80"));
-        let (_files, security) = files("named", &token(&["gpu1", "gpu2"]), PEM);
+        let (_files, security) = files(&token(&["gpu1", "gpu2"]), PEM);
         let error = Lease::read(&security, &at("gpu3")).err().unwrap().to_string();
         assert!(error.contains("gpu1, gpu2") && error.contains("gpu3:9470"), "{error}");
         let named = Security { pool_name: Some("gpu2".into()), ..security };
@@ -213,7 +202,7 @@ mod tests {
             ("no-key", &good, "k4.secret.x", "OUTBOARD_LEASE_KEY"),
             ("long", &"x".repeat(HELLO_LIMIT), PEM, "fewer devices"),
         ] {
-            let (_files, security) = files(name, lease, key);
+            let (_files, security) = files(lease, key);
             let error = Lease::read(&security, &at("gpu1")).err().unwrap().to_string();
             assert!(error.contains(told), "{name}: {error}");
         }

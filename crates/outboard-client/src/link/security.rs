@@ -347,7 +347,8 @@ mod tests {
         assert_eq!(security.token(&mut Purpose::Probe).unwrap().unwrap().0, "obt_1");
         assert!(security.token(&mut lane()).unwrap().is_none(), "a key is enough");
         assert!(Security::default().token(&mut Purpose::Probe).unwrap().is_none());
-        let file = std::env::temp_dir().join(format!("outboard-token-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
         let from_file = Security { token_file: Some(file.clone()), ..Security::default() };
         let error = from_file.token(&mut Purpose::Probe).unwrap_err().to_string();
         assert!(
@@ -360,7 +361,6 @@ mod tests {
             std::fs::write(&file, wrong).unwrap();
             assert!(from_file.token(&mut Purpose::Probe).is_err(), "{wrong:?}");
         }
-        std::fs::remove_file(&file).unwrap();
         assert!(!format!("{security:?}").contains("obt_"));
     }
 

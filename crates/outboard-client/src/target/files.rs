@@ -197,7 +197,8 @@ mod tests {
 
     #[test]
     fn a_file_names_servers() {
-        let path = std::env::temp_dir().join(format!("outboard-servers-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("servers");
         let list = format!("gpu9,@{}", path.display());
         for (text, all) in [
             (
@@ -221,7 +222,6 @@ mod tests {
         }
         fs::write(&path, vec![b'#'; FILE as usize + 1]).unwrap();
         assert!(texts(&list).unwrap_err().to_string().contains("more than 1048576 bytes"));
-        fs::remove_file(path).unwrap();
     }
 
     #[test]
@@ -241,7 +241,8 @@ mod tests {
 
     #[test]
     fn servers_that_write_themselves_are_waited_for() {
-        let folder = std::env::temp_dir().join(format!("outboard-meet-{}", std::process::id()));
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("meet");
         let list = |wait: &str| format!("@{}{wait}:by-rank", folder.display());
         let parse = |wait: &str| list(wait).parse::<Targets>();
         assert!(parse("").unwrap_err().to_string().contains("No such file"));
@@ -278,6 +279,5 @@ mod tests {
         assert!(error.contains("line 1: its token") && !error.contains("obt_1"), "{error}");
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o770)).unwrap();
         assert!(parse("").unwrap_err().to_string().contains("chmod 700"));
-        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn written_pages_are_not_the_files() {
-        let path = std::env::temp_dir().join(format!("outboard-mapped-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mapped");
         std::fs::write(&path, vec![7_u8; 4 << 16]).unwrap();
         let file = File::open(&path).unwrap();
         let (length, access) = (4 << 16, libc::PROT_READ | libc::PROT_WRITE);

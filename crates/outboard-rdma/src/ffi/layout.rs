@@ -146,16 +146,14 @@ fn structures_and_numbers_are_those_of_the_header() {
         writeln!(program, "printf(\"%lld {expression}\\n\", (long long)({expression}));").unwrap();
     }
     program += "}\n";
-    let folder = std::env::temp_dir().join(format!("outboard-layout-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let (source, executable) = (folder.join("layout.c"), folder.join("layout"));
+    let folder = tempfile::tempdir().unwrap();
+    let [source, executable] = ["layout.c", "layout"].map(|name| folder.path().join(name));
     std::fs::write(&source, program).unwrap();
     let compiled =
         Command::new("cc").arg("-I").arg(include).arg("-o").arg(&executable).arg(&source).output();
     let Ok(compiled) = compiled else { skip!("there is no C compiler `cc`") };
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let output = Command::new(&executable).output().unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     let of_header: BTreeMap<String, usize> = said
         .lines()

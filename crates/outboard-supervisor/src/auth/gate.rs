@@ -225,6 +225,7 @@ mod tests {
     use super::*;
     use outboard_auth::tokens::create;
     use outboard_control::identity::Limits;
+    use tempfile::tempdir;
 
     const LOOPBACK: &str = "127.0.0.1:9470";
     const PUBLIC: &str = "0.0.0.0:9470";
@@ -233,16 +234,10 @@ mod tests {
         Gate::open(config, address.parse().unwrap(), false)
     }
 
-    fn folder(name: &str) -> std::path::PathBuf {
-        let path =
-            std::env::temp_dir().join(format!("outboard-gate-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        path
-    }
-
     #[test]
     fn a_server_that_others_reach_asks_who_they_are_or_does_not_start() {
-        let state = folder("public");
+        let above = tempdir().unwrap();
+        let state = above.path().join("state");
         let config = Config { state: Some(state.clone()), ..Config::default() };
         for address in [PUBLIC, "[::]:9470", "10.1.2.3:9470"] {
             assert!(matches!(open(&config, address), Err(AuthError::Open { .. })), "{address}");
@@ -262,7 +257,6 @@ mod tests {
         assert!(gate.must_encrypt("10.1.1.1:5".parse().unwrap()));
         assert!(!gate.must_encrypt("[::ffff:127.0.0.1]:5".parse().unwrap()));
         assert!(open(&Config { required: true, ..config.clone() }, LOOPBACK).unwrap().required);
-        std::fs::remove_dir_all(&state).unwrap();
         assert!(matches!(
             open(&Config { allow_anonymous: true, ..Config::default() }, PUBLIC),
             Err(AuthError::NoCertificate)
@@ -271,28 +265,27 @@ mod tests {
 
     #[test]
     fn a_server_for_virtual_machines_asks_who_they_are_or_does_not_start() {
-        let state = folder("guests");
-        let config = Config { state: Some(state.clone()), ..Config::default() };
+        let state = tempdir().unwrap();
+        let config = Config { state: Some(state.path().to_owned()), ..Config::default() };
         let open = |config: &Config| Gate::open(config, LOOPBACK.parse().unwrap(), true);
         assert!(matches!(open(&config), Err(AuthError::OpenToGuests)));
         let told = Config { allow_anonymous: true, ..config.clone() };
         let gate = open(&told).unwrap();
         assert!(!gate.required && gate.acceptor().is_none(), "nobody is on the way");
-        create(&state, "alice", None, Limits::default()).unwrap();
+        create(state.path(), "alice", None, Limits::default()).unwrap();
         let gate = open(&config).unwrap();
         assert!(gate.required && !gate.must_always_encrypt());
         assert!(gate.identify(&Extensions::default(), &Way::Plain).is_err());
         let strict = Config { tls: Tls::On, ..config };
         assert!(open(&strict).unwrap().must_always_encrypt());
-        std::fs::remove_dir_all(&state).unwrap();
     }
 
     #[test]
     fn half_a_pair_and_a_folder_of_others_are_refused() {
         use std::os::unix::fs::PermissionsExt;
-        let state = folder("half");
-        create(&state, "alice", None, Limits::default()).unwrap();
-        let config = Config { state: Some(state.clone()), ..Config::default() };
+        let state = tempdir().unwrap();
+        create(state.path(), "alice", None, Limits::default()).unwrap();
+        let config = Config { state: Some(state.path().to_owned()), ..Config::default() };
         for address in [LOOPBACK, PUBLIC] {
             let half = Config { certificate: Some("/x.crt".into()), ..config.clone() };
             assert!(matches!(open(&half, address), Err(AuthError::Half { given: "--tls-cert" })));
@@ -303,14 +296,13 @@ mod tests {
         std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o777)).unwrap();
         let error = open(&config, LOOPBACK).map(drop).unwrap_err().to_string();
         assert!(error.contains("others than its user can write"), "{error}");
-        std::fs::remove_dir_all(&state).unwrap();
     }
 
     #[test]
     fn who_shows_nothing_is_somebody_only_where_that_is_enough() {
-        let state = folder("who");
-        let (token, record) = create(&state, "alice", None, Limits::default()).unwrap();
-        let config = Config { state: Some(state.clone()), ..Config::default() };
+        let state = tempdir().unwrap();
+        let (token, record) = create(state.path(), "alice", None, Limits::default()).unwrap();
+        let config = Config { state: Some(state.path().to_owned()), ..Config::default() };
         let (open_gate, shut) = (open(&config, LOOPBACK).unwrap(), open(&config, PUBLIC).unwrap());
         let (nothing, mut shown, mut wrong) =
             (Extensions::default(), Extensions::default(), Extensions::default());
@@ -338,6 +330,5 @@ mod tests {
                 assert_eq!(gate.identify(&wrong, way).unwrap_err().error(), Code::TokenNotAccepted);
             }
         }
-        std::fs::remove_dir_all(&state).unwrap();
     }
 }

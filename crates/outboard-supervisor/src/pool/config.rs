@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn keys_are_read_from_files_that_only_the_server_changes() {
-        let path = std::env::temp_dir().join(format!("outboard-pool-key-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
         let write = |text: &str| std::fs::write(&path, text).unwrap();
         let key = SigningKey::generate().unwrap().public().to_text();
         let other = SigningKey::generate().unwrap().public().to_text();

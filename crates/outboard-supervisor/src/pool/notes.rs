@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn leases_are_noted_for_as_long_as_sessions_are() {
-        let folder = std::env::temp_dir().join(format!("outboard-notes-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let notes = Notes::in_folder(&folder);
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
+        let notes = Notes::in_folder(folder);
         let (one, other) =
             (lease(Vec::new()), Lease { number: LeaseNumber(8), ..lease(Vec::new()) });
         notes.note_lease(&one).unwrap();
@@ -109,12 +109,11 @@ mod tests {
         fs::write(folder.join("lease-11.unfinished-1"), "{").unwrap();
         fs::write(folder.join("00ff.json"), "{}").unwrap();
         notes.keep_leases(&[one.number]);
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "its own and a session's");
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 2, "its own and a session's");
         notes.forget_lease(one.number);
         assert_eq!((notes.lease(one.number), notes.heard()), (None, None));
         fs::write(folder.join(BROKER), "{\"keys\": 1}").unwrap();
         assert_eq!(notes.heard(), None, "what makes no sense is as good as nothing");
         notes.forget_heard();
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -167,10 +167,8 @@ fn a_process_that_starts_late_has_what_the_lease_says_by_now() {
 #[test]
 fn the_next_server_knows_what_the_broker_has_said() {
     let case = Case::new();
-    let name = format!("outboard-pool-heard-{}", std::process::id());
-    let folder = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&folder).unwrap();
-    let notes = || Some(Notes::in_folder(&folder));
+    let folder = tempfile::tempdir().unwrap();
+    let notes = || Some(Notes::in_folder(folder.path()));
     let pool = || Pool::new("gpu1".parse().unwrap(), Vec::new(), now());
     let first = pool();
     first.note_in(notes());

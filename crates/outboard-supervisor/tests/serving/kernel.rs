@@ -4,6 +4,7 @@
 use outboard_client::link::Link;
 use outboard_transport::tls::Records;
 use outboard_transport::tls::kernel::{Kernel, check};
+use tempfile::TempDir;
 
 use super::copies::{download, upload};
 use super::cuts::{LONG, survives_cuts, work_while};
@@ -19,15 +20,15 @@ const CUTS: &str = "a_session_encrypted_by_the_kernel_survives_cuts_at_any_byte"
 const USED_UP: &str = "a_session_encrypted_by_the_kernel_goes_on_when_keys_are_used_up";
 
 /// A server and a client for which the kernel encrypts, with at most so many records of a key of
-/// the client's, and a wire between them; what is to be removed in the end.
-fn served(test: &str, most_records: u64) -> Option<(Part, Proxy, Link, std::path::PathBuf)> {
+/// the client's, a wire between them, and the server's folder.
+fn served(test: &str, most_records: u64) -> Option<(Part, Proxy, Link, TempDir)> {
     if let Err(why) = check() {
         outboard_test_support::skipped(test, &why.to_string());
         return None;
     }
     let times = format!("{LONG},{LONG}");
     let env = [("OUTBOARD_TEST_GRACE", times.as_str()), (KERNEL, "on")];
-    let (server, mut security, state) = secure::serve_with(test, &env);
+    let (server, mut security, state) = secure::serve_with(&env);
     security.records = Records::Kernel(Kernel { otherwise: |why| panic!("{why}"), most_records });
     let proxy = Proxy::start(&server.first_line);
     let link = secure::link(proxy.address(), security);
@@ -43,19 +44,18 @@ fn encrypted_by_kernel() -> u64 {
 }
 
 fn survives_cuts_at_any_byte() {
-    let Some((_server, proxy, link, state)) = served(CUTS, u64::MAX) else { return };
+    let Some((_server, proxy, link, _state)) = served(CUTS, u64::MAX) else { return };
     let before = encrypted_by_kernel();
     survives_cuts(&proxy, &link);
     let (_, cuts) = proxy.counts();
     // Of each connection that took the place of another one, both ends.
     let made = encrypted_by_kernel() - before;
     assert!(made >= cuts, "{made} ends for {cuts} cuts");
-    std::fs::remove_dir_all(state).unwrap();
 }
 
 /// Commands and lanes: the client's own key, which ends them while bytes go both ways.
 fn goes_on_when_keys_are_used_up() {
-    let Some((_server, proxy, link, state)) = served(USED_UP, 400) else { return };
+    let Some((_server, proxy, link, _state)) = served(USED_UP, 400) else { return };
     work_while(&link, 3000, 6, || std::thread::sleep(std::time::Duration::from_millis(20)));
     for round in 0..4 {
         upload(&link, 8 << 20, 256 << 10);
@@ -65,5 +65,4 @@ fn goes_on_when_keys_are_used_up() {
     let (made, cuts) = proxy.counts();
     assert_eq!(cuts, 0);
     assert!(made >= 12, "{made} connections");
-    std::fs::remove_dir_all(state).unwrap();
 }

@@ -16,7 +16,7 @@ mod shared;
 mod standing;
 mod warm;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::num::NonZero;
 use std::process::{Command, ExitCode, Stdio};
@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Failed, Trial};
 use outboard_client::link::Choice;
 use outboard_supervisor::warm::Bounds;
+use tempfile::NamedTempFile;
 
 /// How long a scenario may take, in which each wait has a shorter limit of its own.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -83,9 +84,8 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
 /// Has a process of this program act a scenario. What it says goes into a file: a worker that it
 /// leaves behind would keep a pipe open.
 fn in_process(name: &str) -> Result<(), Failed> {
-    let path =
-        std::env::temp_dir().join(format!("outboard-serving-{name}-{}.said", std::process::id()));
-    let said = File::create(&path)?;
+    let file = NamedTempFile::new()?;
+    let said = file.reopen()?;
     let mut process = Command::new(std::env::current_exe()?);
     process.args(["scenario", name]).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
     let mut process = process.spawn()?;
@@ -100,8 +100,7 @@ fn in_process(name: &str) -> Result<(), Failed> {
             None => std::thread::sleep(LOOK),
         }
     };
-    let said = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
-    fs::remove_file(&path)?;
+    let said = String::from_utf8_lossy(&fs::read(file.path())?).into_owned();
     if Instant::now() > deadline {
         Err(format!("it did not end within {LIMIT:?}\n{said}").into())
     } else if status.success() {

@@ -15,6 +15,7 @@ use outboard_wire::handshake::resume::{Point, RESUME};
 use outboard_wire::handshake::{
     ANSWER_LIMIT, Answer, Extensions, Preamble, Purpose, RefusalCode, VERSION,
 };
+use tempfile::TempDir;
 
 use super::parts::{ECHO, PATIENCE, Part, hello};
 
@@ -24,16 +25,16 @@ pub(crate) const ALL: &[(&str, fn())] = &[
 ];
 
 /// A server that encrypts, and what its clients need.
-fn serve(name: &str) -> (Part, Security, std::path::PathBuf) {
-    serve_with(name, &[])
+fn serve() -> (Part, Security, TempDir) {
+    serve_with(&[])
 }
 
 /// The same with these variables.
-pub(crate) fn serve_with(name: &str, env: &[(&str, &str)]) -> (Part, Security, std::path::PathBuf) {
-    let state =
-        std::env::temp_dir().join(format!("outboard-serving-{name}-{}", std::process::id()));
-    let server = Part::start_with(&["tls-supervisor", state.to_str().unwrap()], env);
-    let fingerprint = certificate::fingerprint(&state.join("server.crt")).unwrap().to_string();
+pub(crate) fn serve_with(env: &[(&str, &str)]) -> (Part, Security, TempDir) {
+    let state = tempfile::tempdir().unwrap();
+    let server = Part::start_with(&["tls-supervisor", state.path().to_str().unwrap()], env);
+    let fingerprint =
+        certificate::fingerprint(&state.path().join("server.crt")).unwrap().to_string();
     let security = Security { tls: Tls::On, fingerprint: Some(fingerprint), ..Security::default() };
     (server, security, state)
 }
@@ -46,7 +47,7 @@ pub(crate) fn link(address: &str, security: Security) -> Link {
 }
 
 fn served() {
-    let (server, security, state) = serve("served");
+    let (server, security, state) = serve();
     let link = link(&server.first_line, security);
     assert_eq!(link.peer().0, "tcp+tls");
     let payload: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
@@ -57,17 +58,15 @@ fn served() {
         );
     }
     // The server's key is in no process but the supervisor.
-    let key = std::fs::read_to_string(state.join("server.key")).unwrap();
+    let key = std::fs::read_to_string(state.path().join("server.key")).unwrap();
     let worker = server.children()[0];
     let environment = std::fs::read(format!("/proc/{worker}/environ")).unwrap();
     let line = key.lines().nth(1).unwrap().as_bytes();
     assert!(!environment.windows(line.len()).any(|part| part == line));
     for descriptor in std::fs::read_dir(format!("/proc/{worker}/fd")).unwrap().flatten() {
         let target = std::fs::read_link(descriptor.path()).unwrap_or_default();
-        assert!(!target.starts_with(&state), "a worker has {}", target.display());
+        assert!(!target.starts_with(state.path()), "a worker has {}", target.display());
     }
-    drop(link);
-    std::fs::remove_dir_all(state).unwrap();
 }
 
 fn refused(outcome: Result<(), ConnectError>) -> RefusalCode {
@@ -80,7 +79,7 @@ fn refused(outcome: Result<(), ConnectError>) -> RefusalCode {
 }
 
 fn further() {
-    let (server, security, state) = serve("further");
+    let (server, security, _state) = serve();
     let address = server.first_line.as_str();
     let dial = || Tcp.connect(address, PATIENCE).unwrap();
     let deadline = Instant::now() + PATIENCE;
@@ -140,7 +139,6 @@ fn further() {
     // The session is well.
     join(dial(), address, &lane, Some(&secured), None, deadline).unwrap();
     drop(stream);
-    std::fs::remove_dir_all(state).unwrap();
 }
 
 /// The refusal of a hello.

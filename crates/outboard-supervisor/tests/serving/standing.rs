@@ -9,6 +9,7 @@ use outboard_transport::tcp::Tcp;
 use outboard_transport::{Stream, Transport};
 use outboard_wire::ContextId;
 use outboard_wire::handshake::{Purpose, RefusalCode, Welcome};
+use tempfile::TempDir;
 
 use super::copies::upload;
 use super::parts::*;
@@ -121,23 +122,22 @@ const GRACE: &str = "1000,1000";
 
 /// A server that can be killed and started again at the same address.
 struct Standing {
-    folder: std::path::PathBuf,
+    server: Part,
+    folder: TempDir,
     outlive: Option<&'static str>,
     grace: &'static str,
-    server: Part,
 }
 
 impl Standing {
-    fn start(name: &str, outlive: Option<&'static str>) -> Standing {
-        Standing::start_keeping(name, outlive, GRACE)
+    fn start(outlive: Option<&'static str>) -> Standing {
+        Standing::start_keeping(outlive, GRACE)
     }
 
     /// One that keeps sessions without connection for so many milliseconds.
-    fn start_keeping(name: &str, outlive: Option<&'static str>, grace: &'static str) -> Standing {
-        let folder =
-            std::env::temp_dir().join(format!("outboard-serving-{name}-{}", std::process::id()));
-        let server = Standing::server(&folder, outlive, grace, "127.0.0.1:0");
-        Standing { folder, outlive, grace, server }
+    fn start_keeping(outlive: Option<&'static str>, grace: &'static str) -> Standing {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Standing::server(folder.path(), outlive, grace, "127.0.0.1:0");
+        Standing { server, folder, outlive, grace }
     }
 
     fn server(folder: &std::path::Path, outlive: Option<&str>, grace: &str, address: &str) -> Part {
@@ -186,19 +186,14 @@ impl Standing {
     }
 
     fn start_again(&mut self) {
-        self.server = Standing::server(&self.folder, self.outlive, self.grace, self.address());
+        self.server =
+            Standing::server(self.folder.path(), self.outlive, self.grace, self.address());
     }
 
     /// Files that are there for sessions.
     fn files(&self) -> usize {
         let folders = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         folders.map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().count()).sum()
-    }
-}
-
-impl Drop for Standing {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -218,7 +213,7 @@ fn takes_a_lane(address: &str, session: &Welcome) -> bool {
 }
 
 fn sessions_go_on_when_their_server_is_killed() {
-    let mut standing = Standing::start("killed", None);
+    let mut standing = Standing::start(None);
     wait_until("a warm worker", || standing.server.children().len() == 1);
     let (link, worker) = connect(standing.address(), vec![]).unwrap();
     let (_stream, welcome) = session(standing.address());
@@ -258,7 +253,7 @@ fn sessions_go_on_when_their_server_is_killed() {
 }
 
 fn a_session_without_a_server_ends_with_its_client() {
-    let mut standing = Standing::start("left", None);
+    let mut standing = Standing::start(None);
     let client = Part::start(&["client", standing.address()]);
     let (link, worker) = connect(standing.address(), vec![]).unwrap();
     let stuck: u32 = client.first_line.parse().unwrap();
@@ -275,7 +270,7 @@ fn a_session_without_a_server_ends_with_its_client() {
 }
 
 fn a_session_waits_for_the_next_server_only_so_long() {
-    let mut standing = Standing::start("late", Some("1"));
+    let mut standing = Standing::start(Some("1"));
     let (link, worker) = connect(standing.address(), vec![]).unwrap();
     standing.kill();
     works(&link);
@@ -284,7 +279,7 @@ fn a_session_waits_for_the_next_server_only_so_long() {
 }
 
 fn a_worker_that_does_not_answer_holds_up_nobody_and_is_taken_over_later() {
-    let mut standing = Standing::start("stopped", None);
+    let mut standing = Standing::start(None);
     let (link, worker) = connect(standing.address(), vec![]).unwrap();
     let (_stream, welcome) = session(standing.address());
     let stopped = process(&welcome);
@@ -302,7 +297,7 @@ fn a_worker_that_does_not_answer_holds_up_nobody_and_is_taken_over_later() {
 /// Both are gone at once, as when a machine's network is started anew; and once more while the
 /// server becomes another release.
 fn a_client_that_loses_its_connection_while_there_is_no_server_goes_on_with_the_next() {
-    let mut standing = Standing::start_keeping("both", None, "600000,600000");
+    let mut standing = Standing::start_keeping(None, "600000,600000");
     let proxy = Proxy::start(standing.address());
     let (link, worker) = connect(proxy.address(), vec![]).unwrap();
     upload(&link, 1 << 20, 256 << 10);
@@ -337,7 +332,7 @@ fn cut_all(proxy: &Proxy) {
 }
 
 fn a_worker_that_turns_from_its_server_is_ended() {
-    let standing = Standing::start("turned", None);
+    let standing = Standing::start(None);
     let (link, worker) = connect(standing.address(), vec![]).unwrap();
     let (other, _) = connect(standing.address(), vec![]).unwrap();
     works(&link);
@@ -351,7 +346,7 @@ fn a_worker_that_turns_from_its_server_is_ended() {
 
 fn a_server_becomes_another_release_and_nobody_notices() {
     const UPGRADES: u64 = 4;
-    let mut standing = Standing::start("upgraded", None);
+    let mut standing = Standing::start(None);
     let (link, worker) = connect(standing.address(), vec![]).unwrap();
     let (_stream, welcome) = session(standing.address());
     let done = AtomicBool::new(false);
@@ -391,12 +386,11 @@ fn a_server_becomes_another_release_and_nobody_notices() {
 }
 
 fn a_server_that_cannot_become_another_release_goes_on() {
-    let folder =
-        std::env::temp_dir().join(format!("outboard-serving-refused-{}", std::process::id()));
-    let mut env = Standing::variables(&folder, None, GRACE, "127.0.0.1:0");
+    let folder = tempfile::tempdir().unwrap();
+    let mut env = Standing::variables(folder.path(), None, GRACE, "127.0.0.1:0");
     env.push((PROGRAM, "/bin/false"));
     let server = Part::start_with(&["supervisor", "1"], &env);
-    let mut standing = Standing { folder, outlive: None, grace: GRACE, server };
+    let mut standing = Standing { server, folder, outlive: None, grace: GRACE };
     let (link, _) = connect(standing.address(), vec![]).unwrap();
     for _ in 0..3 {
         standing.server.signal(libc::SIGUSR2);

@@ -93,19 +93,18 @@ mod tests {
     /// The kernel's files of a machine with two processors: the first has a switch with a GPU and
     /// an adapter, and an adapter beside that switch; the second has the like below two host
     /// bridges.
-    struct Machine(PathBuf);
+    struct Machine(tempfile::TempDir);
 
     impl Machine {
         fn create() -> Machine {
-            let random = u64::from_le_bytes(crate::random().unwrap());
-            Machine(std::env::temp_dir().join(format!("outboard-nearness-{random:016x}")))
+            Machine(tempfile::tempdir().unwrap())
         }
 
         fn device(&self, path: &str, node: &str) -> PathBuf {
-            let folder = self.0.join("devices").join(path);
+            let folder = self.0.path().join("devices").join(path);
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("numa_node"), format!("{node}\n")).unwrap();
-            let all = self.0.join("bus/pci/devices");
+            let all = self.0.path().join("bus/pci/devices");
             fs::create_dir_all(&all).unwrap();
             symlink(&folder, all.join(folder.file_name().unwrap())).unwrap();
             folder
@@ -120,20 +119,14 @@ mod tests {
         }
 
         fn show(&self, class: &str, name: &str, folder: &Path) {
-            let class = self.0.join("class").join(class);
+            let class = self.0.path().join("class").join(class);
             fs::create_dir_all(&class).unwrap();
             symlink(folder, class.join(name)).unwrap();
         }
 
         fn nearest(&self, adapters: &[&str], devices: &[&str]) -> Vec<String> {
             let devices: Vec<String> = devices.iter().map(|name| (*name).to_owned()).collect();
-            nearest_in(&self.0, adapters, &devices).into_iter().map(str::to_owned).collect()
-        }
-    }
-
-    impl Drop for Machine {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            nearest_in(self.0.path(), adapters, &devices).into_iter().map(str::to_owned).collect()
         }
     }
 
@@ -188,7 +181,7 @@ mod tests {
         fs::create_dir_all(&interface).unwrap();
         symlink(&folder, interface.join("device")).unwrap();
         machine.show("net", "eth0", &interface);
-        let shown = machine.0.join("devices/virtual/infiniband/rxe0");
+        let shown = machine.0.path().join("devices/virtual/infiniband/rxe0");
         fs::create_dir_all(&shown).unwrap();
         fs::write(shown.join("parent"), "eth0\n").unwrap();
         machine.show("infiniband", "rxe0", &shown);

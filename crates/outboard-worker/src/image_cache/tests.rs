@@ -1,29 +1,21 @@
 use super::*;
 use std::fs;
+use tempfile::TempDir;
 
 /// A folder for one test.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir()
-            .join(format!("outboard-image-cache-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Folder(path)
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
     }
 
     fn open(&self, limit: u64) -> ImageCache {
-        ImageCache::open(&self.0, ONE_OWNER, limit).unwrap()
+        ImageCache::open(self.0.path(), ONE_OWNER, limit).unwrap()
     }
 
     fn file(&self, name: &ImageName) -> PathBuf {
-        self.0.join(ONE_OWNER).join(file_name(name))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path().join(ONE_OWNER).join(file_name(name))
     }
 }
 
@@ -46,7 +38,7 @@ fn keep(folder: &Folder, cache: &ImageCache, (name, part): &(ImageName, Arc<Part
 
 #[test]
 fn what_was_kept_is_found_by_any_later_session() {
-    let folder = Folder::new("found");
+    let folder = Folder::new();
     let images = [image(1, 0), image(2, 1), image(3, 100_000)];
     {
         let cache = folder.open(1 << 20);
@@ -62,7 +54,7 @@ fn what_was_kept_is_found_by_any_later_session() {
         assert_eq!(cache.find(name).unwrap().bytes(), part.bytes());
     }
     assert_eq!(
-        fs::read_dir(folder.0.join(ONE_OWNER)).unwrap().count(),
+        fs::read_dir(folder.0.path().join(ONE_OWNER)).unwrap().count(),
         images.len(),
         "nothing unfinished stays"
     );
@@ -70,17 +62,17 @@ fn what_was_kept_is_found_by_any_later_session() {
 
 #[test]
 fn owners_do_not_see_each_others_images() {
-    let folder = Folder::new("owners");
+    let folder = Folder::new();
     let (name, part) = image(1, 1000);
     let cache = folder.open(1 << 20);
     cache.keep(&name, part);
     cache.flush(PATIENCE);
-    assert!(ImageCache::open(&folder.0, "other", 1 << 20).unwrap().find(&name).is_none());
+    assert!(ImageCache::open(folder.0.path(), "other", 1 << 20).unwrap().find(&name).is_none());
 }
 
 #[test]
 fn damaged_files_are_removed_and_not_used() {
-    let folder = Folder::new("damaged");
+    let folder = Folder::new();
     let cache = folder.open(1 << 20);
     let (name, part) = image(1, 1000);
     for damage in [&b""[..], &part.bytes()[1..], &[0; 1000]] {
@@ -95,7 +87,7 @@ fn damaged_files_are_removed_and_not_used() {
 
 #[test]
 fn the_least_recently_used_go_first() {
-    let folder = Folder::new("evicted");
+    let folder = Folder::new();
     let images: Vec<_> = (0..16).map(|seed| image(seed, 1000)).collect();
     {
         let cache = folder.open(1 << 20);
@@ -105,7 +97,7 @@ fn the_least_recently_used_go_first() {
         // The oldest is used again.
         assert!(cache.find(&images[0].0).is_some());
     }
-    let abandoned = folder.0.join(ONE_OWNER).join("unfinished-1-1");
+    let abandoned = folder.0.path().join(ONE_OWNER).join("unfinished-1-1");
     fs::write(&abandoned, b"half").unwrap();
     File::options()
         .write(true)
@@ -133,7 +125,7 @@ fn the_least_recently_used_go_first() {
 fn small_images_count_as_what_they_take() {
     use std::os::unix::fs::MetadataExt;
     const LIMIT: u64 = 1 << 20;
-    let folder = Folder::new("small");
+    let folder = Folder::new();
     let cache = folder.open(LIMIT);
     for number in 0..2000_u32 {
         let content = [b"abc".as_slice(), &number.to_le_bytes()].concat();
@@ -141,7 +133,7 @@ fn small_images_count_as_what_they_take() {
         cache.keep(&name, Arc::new(Part::new(&content)));
     }
     cache.flush(PATIENCE);
-    let files: Vec<_> = fs::read_dir(folder.0.join(ONE_OWNER)).unwrap().flatten().collect();
+    let files: Vec<_> = fs::read_dir(folder.0.path().join(ONE_OWNER)).unwrap().flatten().collect();
     let blocks: u64 = files.iter().map(|file| file.metadata().unwrap().blocks() * 512).sum();
     assert!(
         blocks <= LIMIT && files.len() as u64 <= LIMIT / 4096,
@@ -153,10 +145,9 @@ fn small_images_count_as_what_they_take() {
 
 #[test]
 fn a_folder_that_cannot_be_made_or_written_is_an_error_or_keeps_nothing() {
-    let folder = Folder::new("unwritable");
-    fs::create_dir_all(&folder.0).unwrap();
-    fs::write(folder.0.join("file"), b"").unwrap();
-    assert!(ImageCache::open(&folder.0.join("file"), ONE_OWNER, 1).is_err());
+    let folder = Folder::new();
+    fs::write(folder.0.path().join("file"), b"").unwrap();
+    assert!(ImageCache::open(&folder.0.path().join("file"), ONE_OWNER, 1).is_err());
 
     // What becomes unwritable later: its folder is gone.
     let cache = folder.open(1 << 20);
@@ -164,7 +155,7 @@ fn a_folder_that_cannot_be_made_or_written_is_an_error_or_keeps_nothing() {
     let (name, part) = image(1, 10);
     cache.keep(&name, Arc::clone(&part));
     cache.flush(PATIENCE);
-    fs::create_dir_all(folder.0.join(ONE_OWNER)).unwrap();
+    fs::create_dir_all(folder.0.path().join(ONE_OWNER)).unwrap();
     cache.keep(&name, part);
     cache.flush(PATIENCE);
     assert!(cache.find(&name).is_none(), "it is off for good");
@@ -172,12 +163,15 @@ fn a_folder_that_cannot_be_made_or_written_is_an_error_or_keeps_nothing() {
 
 #[test]
 fn a_write_that_fails_is_the_last() {
-    let folder = Folder::new("failed");
+    let folder = Folder::new();
     let cache = folder.open(1 << 20);
     let images = [image(1, 10), image(2, 10)];
     // In the way of the first file.
-    fs::write(folder.0.join(ONE_OWNER).join(format!("unfinished-{}-1", std::process::id())), b"")
-        .unwrap();
+    fs::write(
+        folder.0.path().join(ONE_OWNER).join(format!("unfinished-{}-1", std::process::id())),
+        b"",
+    )
+    .unwrap();
     for (name, part) in &images {
         cache.keep(name, Arc::clone(part));
         cache.flush(PATIENCE);
@@ -197,9 +191,9 @@ fn each_owner_has_a_folder_of_its_own_whatever_it_is_called() {
 
 #[test]
 fn files_of_the_future_are_used_and_go_first() {
-    let folder = Folder::new("future");
+    let folder = Folder::new();
     let images: Vec<_> = (0..8).map(|seed| image(seed, 1000)).collect();
-    let abandoned = folder.0.join(ONE_OWNER).join("unfinished-1-1");
+    let abandoned = folder.0.path().join(ONE_OWNER).join("unfinished-1-1");
     {
         let cache = folder.open(1 << 20);
         for (index, image) in images.iter().enumerate() {

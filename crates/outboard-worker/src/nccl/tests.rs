@@ -51,9 +51,7 @@ int interfaces(char *name, unsigned *address, unsigned *mask) {
 "#;
 
 /// The library, linked so.
-fn library(name: &str, link: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("outboard-entries-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+fn library(folder: &Path, name: &str, link: &str) -> PathBuf {
     let (source, library) = (folder.join("asks.c"), folder.join(name));
     std::fs::write(&source, SOURCE).unwrap();
     let arguments = ["-shared", "-fPIC", "-O1", link, "-o"];
@@ -156,8 +154,9 @@ fn goes_to_the_supervisor(library: &Path) {
 #[test]
 fn what_a_library_asks_of_the_network_goes_to_the_supervisor() {
     // One whose entries are found when they are first used, and one whose are sealed at once.
-    goes_to_the_supervisor(&library("lazy.so", "-Wl,-z,lazy"));
-    goes_to_the_supervisor(&library("sealed.so", "-Wl,-z,relro,-z,now"));
+    let folder = tempfile::tempdir().unwrap();
+    goes_to_the_supervisor(&library(folder.path(), "lazy.so", "-Wl,-z,lazy"));
+    goes_to_the_supervisor(&library(folder.path(), "sealed.so", "-Wl,-z,relro,-z,now"));
 }
 
 #[test]
