@@ -11,6 +11,7 @@ use outboard_bench::page::{self, Texts};
 use outboard_bench::results::Results;
 use outboard_bench::runner::{self, Progress, Setup};
 use outboard_wire::Code;
+use tempfile::TempDir;
 
 use crate::driver::Choice;
 use crate::failure::Failure;
@@ -122,10 +123,10 @@ fn measure(args: &Args) -> Result<Results> {
         return Err(Failure::new(Code::BadUsage, "a transport has no usable name", help).into());
     }
     let scratch = match &args.logs {
-        Some(folder) => folder.clone(),
-        None => std::env::temp_dir().join(format!("outboard-bench-{}", std::process::id())),
+        Some(folder) => fs::create_dir_all(folder).map(|()| folder.clone()),
+        None => tempfile::Builder::new().prefix("outboard-bench-").tempdir().map(TempDir::keep),
     };
-    fs::create_dir_all(&scratch).into_diagnostic().wrap_err("cannot create the folder for logs")?;
+    let scratch = scratch.into_diagnostic().wrap_err("cannot create the folder for logs")?;
     let outcome = set_up(args, &scratch).and_then(|setup| {
         let mut progress = BenchProgress { started: Instant::now(), json: args.json.as_deref() };
         runner::run(&setup, &mut progress).into_diagnostic()

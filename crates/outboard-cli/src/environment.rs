@@ -229,14 +229,14 @@ mod tests {
 
     #[test]
     fn stand_ins_come_before_what_packages_bring() {
-        let folder = std::env::temp_dir().join(format!("outboard-first-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
         let [nccl, cufile] = STAND_INS.map(|(file, _)| folder.join(file));
         let with = |given: &[(&str, &str)]| {
             let find = |name: &str| {
                 given.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
             };
-            variables(find, &folder, None).remove(FIRST)
+            variables(find, folder, None).remove(FIRST)
         };
         std::fs::write(&nccl, "").unwrap();
         let ours = nccl.to_str().unwrap();
@@ -253,7 +253,6 @@ mod tests {
         assert_eq!(with(&[(FIRST, &others)]).unwrap(), others.as_str());
         assert_eq!(with(&[("OUTBOARD_CUFILE", "off")]).unwrap(), ours);
         assert_eq!(with(&[("OUTBOARD_NCCL", "off")]).unwrap(), cufile.as_os_str());
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

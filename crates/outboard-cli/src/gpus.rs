@@ -44,13 +44,14 @@ mod tests {
 
     #[test]
     fn a_gpu_is_seen_by_its_device_or_on_the_bus() {
-        let root = std::env::temp_dir().join(format!("outboard-gpus-{}", std::process::id()));
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path();
         let put = |path: &str, text: &str| {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        assert_eq!(first(&root), None);
+        assert_eq!(first(root), None);
         for other in ["dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia"] {
             put(other, "");
         }
@@ -61,11 +62,10 @@ mod tests {
         bus("0000:00:02.0", "0x8086\n", "0x030000\n");
         // The sound of a graphics card.
         bus("0000:01:00.1", "0x10de\n", "0x040300\n");
-        assert_eq!(first(&root), None);
+        assert_eq!(first(root), None);
         bus("0000:01:00.0", "0x10de\n", "0x030200\n");
-        assert_eq!(first(&root).as_deref(), Some("PCI 0000:01:00.0"));
+        assert_eq!(first(root).as_deref(), Some("PCI 0000:01:00.0"));
         put("dev/nvidia0", "");
-        assert_eq!(first(&root).as_deref(), Some("/dev/nvidia0"));
-        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(first(root).as_deref(), Some("/dev/nvidia0"));
     }
 }

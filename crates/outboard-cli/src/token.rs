@@ -387,10 +387,9 @@ mod tests {
 
     #[test]
     fn a_client_is_told_all_that_it_needs() {
-        let folder =
-            std::env::temp_dir().join(format!("outboard-token-text-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
         let limits = Limits { memory: Some(20 << 30), sessions: Some(2), ..Limits::default() };
-        let (token, record) = tokens::create(&folder, "alice", None, limits).unwrap();
+        let (token, record) = tokens::create(folder.path(), "alice", None, limits).unwrap();
         let text = text(&token, &record, "gpu1", "sha256:00", Some("outboard://x"));
         for part in [
             "\n  outboard://x\n",
@@ -418,6 +417,5 @@ mod tests {
             "{listed}"
         );
         assert!(!listed.contains(&token));
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -28,12 +28,12 @@ pub(crate) fn run(
     at_end: impl FnOnce(),
 ) -> Result<io::Error> {
     let folder = with_profile
-        .then(Folder::new)
+        .then(|| tempfile::Builder::new().prefix("outboard-run-").tempdir())
         .transpose()
         .into_diagnostic()
         .wrap_err("cannot make a folder for the profiles of the processes")?;
     if let Some(folder) = &folder {
-        command.env(VARIABLE, folder.0.join("%p.json"));
+        command.env(VARIABLE, folder.path().join("%p.json"));
     }
     handle_signals();
     parent::stand_in(&mut command, || pass_on(libc::SIGTERM));
@@ -51,7 +51,7 @@ pub(crate) fn run(
     // Its number may belong to another process now.
     CHILD.store(0, Ordering::Relaxed);
     if let Some(folder) = folder {
-        let report = profile::report(&profiles(&folder.0));
+        let report = profile::report(&profiles(folder.path()));
         drop(folder);
         eprint!("{report}");
     }
@@ -70,24 +70,6 @@ fn profiles(folder: &Path) -> Vec<Process> {
 /// Ends with the program's status; with that which shells give to one that a signal has ended.
 fn end(status: ExitStatus) -> ! {
     std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
-}
-
-/// A folder that goes when it is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> io::Result<Folder> {
-        let path = std::env::temp_dir().join(format!("outboard-run-{}", std::process::id()));
-        // An existing one belongs to another process.
-        std::fs::create_dir(&path)?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The terminal sends its signals to the program as well, and this process outlives it to say where

@@ -63,18 +63,17 @@ pub(super) fn check(
     network: Option<f64>,
     one_of_several: bool,
 ) -> Vec<Finding> {
-    let profile = std::env::temp_dir().join(format!("outboard-doctor-{}.json", std::process::id()));
+    let profile = tempfile::NamedTempFile::new().ok();
     let mut trial = child::this_program("doctor-trial");
     trial.arg("link").envs(environment::variables(|name| std::env::var_os(name), libraries, None));
     trial
         .envs(known)
         .env(VARIABLE, server.to_string())
-        .env("OUTBOARD_PROFILE", &profile)
+        .envs(profile.iter().map(|file| ("OUTBOARD_PROFILE", file.path())))
         .env("OUTBOARD_LOG", "1");
     let ended = child::run(&mut trial, LIMIT);
-    let left = std::fs::read_to_string(&profile).unwrap_or_default();
-    // It is there only if a session was opened.
-    let _ = std::fs::remove_file(&profile);
+    // It is empty unless a session was opened.
+    let left = profile.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
     let ended = match ended {
         Ok(ended) => ended,
         Err(error) => {

@@ -106,17 +106,16 @@ mod tests {
 
     #[test]
     fn kernels_of_others_are_not_ours() {
-        let folder = std::env::temp_dir().join(format!("outboard-kernel-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
         let own = Spec::parse(OWN).unwrap();
         let spec = own.started_by(Vec::new(), "Far".into(), BTreeMap::new());
-        std::fs::write(file(&folder), spec.text().unwrap()).unwrap();
-        assert_eq!(Spec::read(&folder).map(|spec| spec.display_name), Some("Far".to_owned()));
+        assert!(Spec::read(folder).is_none());
+        std::fs::write(file(folder), spec.text().unwrap()).unwrap();
+        assert_eq!(Spec::read(folder).map(|spec| spec.display_name), Some("Far".to_owned()));
         for other in ["{", OWN, "{}", "[]"] {
-            std::fs::write(file(&folder), other).unwrap();
-            assert!(Spec::read(&folder).is_none(), "{other}");
+            std::fs::write(file(folder), other).unwrap();
+            assert!(Spec::read(folder).is_none(), "{other}");
         }
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert!(Spec::read(&folder).is_none());
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -34,31 +35,23 @@ pub(super) struct Leased {
 }
 
 /// A folder of this process's own, which goes when it is dropped.
-struct Folder(PathBuf);
+struct Folder(tempfile::TempDir);
 
 impl Folder {
     fn new() -> io::Result<Folder> {
         let above = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let above = above.filter(|path| path.is_dir()).unwrap_or_else(std::env::temp_dir);
-        // Processes in containers may have the same number, and the same folder above.
-        let number = u64::from_le_bytes(outboard_transport::random()?);
-        let path = above.join(format!("outboard-lease-{number:016x}"));
-        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Folder(path))
+        let mut folder = tempfile::Builder::new();
+        folder.prefix("outboard-lease-").permissions(Permissions::from_mode(0o700));
+        folder.tempdir_in(above).map(Folder)
     }
 
     fn lease(&self) -> PathBuf {
-        self.0.join("lease")
+        self.0.path().join("lease")
     }
 
     fn key(&self) -> PathBuf {
-        self.0.join("key.pem")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.path().join("key.pem")
     }
 }
 

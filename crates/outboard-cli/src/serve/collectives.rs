@@ -133,7 +133,8 @@ mod tests {
 
     #[test]
     fn the_library_is_found_where_packages_put_it() {
-        let root = std::env::temp_dir().join(format!("outboard-nccl-{}", std::process::id()));
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path();
         let put = |path: &str| {
             let file = root.join(path).join(FILE);
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -143,7 +144,7 @@ mod tests {
         let program = root.join("venv/bin/outboard");
         let found = |set: &[&str]| {
             let active = root.join("other").into_os_string();
-            find(&root, Some(&program), |name| set.contains(&name).then(|| active.clone()))
+            find(root, Some(&program), |name| set.contains(&name).then(|| active.clone()))
         };
         assert_eq!(found(&["VIRTUAL_ENV"]), None);
         let of_pip = put("usr/local/lib/python3.11/dist-packages/nvidia/nccl/lib");
@@ -153,7 +154,6 @@ mod tests {
         let of_conda = put("other/lib");
         assert_eq!(found(&["CONDA_PREFIX"]), of_conda);
         assert_eq!(found(&[]), of_debian);
-        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

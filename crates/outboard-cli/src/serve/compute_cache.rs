@@ -76,8 +76,8 @@ mod tests {
         let asked = outboard_supervisor::auth::Config { required: true, ..plain.clone() };
         let certified =
             outboard_supervisor::auth::Config { client_ca: Some("/ca".into()), ..plain.clone() };
-        let state =
-            std::env::temp_dir().join(format!("outboard-compute-cache-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().to_owned();
         let with_tokens = outboard_supervisor::auth::Config { state: Some(state.clone()), ..plain };
         assert!(!tells_apart("127.0.0.1:1", &with_tokens, Access::Owner), "there are none yet");
         tokens::create(&state, "alice", None, outboard_control::identity::Limits::default())
@@ -87,7 +87,6 @@ mod tests {
             auth,
             Access::Owner
         )));
-        std::fs::remove_dir_all(&state).unwrap();
         let args = |compute_cache| Args { compute_cache };
         assert!(
             args(Choice::Auto).choice(true) == Choice::Off

@@ -187,16 +187,10 @@ mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
 
-    fn folder(name: &str) -> PathBuf {
-        let number = std::process::id();
-        let path = std::env::temp_dir().join(format!("outboard-slurm-{name}-{number}"));
-        let _ = std::fs::remove_dir_all(&path);
-        path
-    }
-
     #[test]
     fn what_a_job_gets_is_its_users_alone() {
-        let above = folder("handing");
+        let temporary = tempfile::tempdir().unwrap();
+        let above = temporary.path().join("jobs");
         let place = above.join("7.n1");
         let process = rustix::process::geteuid().as_raw();
         // Only root can give files to others.
@@ -216,7 +210,6 @@ mod tests {
         remove(&place).unwrap();
         remove(&place).unwrap();
         assert_eq!(std::fs::read_dir(&above).unwrap().count(), 0);
-        std::fs::remove_dir(&above).unwrap();
     }
 
     #[test]

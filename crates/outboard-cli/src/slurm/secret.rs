@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn a_secret_that_is_none_is_not_used() {
-        let path = std::env::temp_dir().join(format!("outboard-slurm-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
         let with = |text: &str, mode| {
             std::fs::write(&path, text).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();

@@ -113,11 +113,11 @@ mod tests {
 
     #[test]
     fn a_release_is_named_by_what_is_in_it() {
-        let folder = std::env::temp_dir().join(format!("outboard-release-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
-            std::fs::write(folder.join(name), text).unwrap();
-            Part::read(format!("bin/{name}"), &folder.join(name)).unwrap()
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            Part::read(format!("bin/{name}"), &path).unwrap()
         };
         let one = Release { parts: vec![write("a", "abc"), write("b", "")] };
         assert_eq!(
@@ -133,6 +133,5 @@ mod tests {
             other.send(&mut sent).unwrap();
             assert_eq!(sent, b"abd");
         }
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
