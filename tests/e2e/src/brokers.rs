@@ -52,8 +52,8 @@ pub fn copy_common(from: &Folder, to: &Folder) {
 
 impl Brokers {
     /// Starts so many with an etcd of three members, if this machine has etcd.
-    pub fn start(name: &str, count: usize, clients: usize, flags: &[&str]) -> Option<Brokers> {
-        let etcd = Etcd::start(name, 3)?;
+    pub fn start(count: usize, clients: usize, flags: &[&str]) -> Option<Brokers> {
+        let etcd = Etcd::start(3)?;
         let wires: Vec<Wires> = (0..count).map(|_| Wires::to(&etcd.ports())).collect();
         let start = |at: usize, folder: Folder| {
             let hosts: Vec<String> =

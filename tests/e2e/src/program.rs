@@ -1,11 +1,10 @@
 //! Runs of the test programs.
 
-use crate::{Driver, PATIENCE, Server, dist, outboard, programs};
+use crate::{Driver, Folder, PATIENCE, Server, dist, outboard, programs};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -144,14 +143,10 @@ impl Program {
 
     /// As [`Program::statistics`], with the devices of a list.
     pub fn statistics_of_list(&self, list: &str) -> serde_json::Value {
-        static RUNS: AtomicU32 = AtomicU32::new(0);
-        let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir()
-            .join(format!("outboard-statistics-{}-{run}.json", std::process::id()));
-        let file = path.to_str().expect("a plain path");
-        self.clone().env("OUTBOARD_PROFILE", file).through_list(list).expect_success(&self.name);
-        let text = std::fs::read(&path).expect("the client library wrote its statistics");
-        std::fs::remove_file(&path).expect("the file can be removed");
+        let folder = Folder::create();
+        let file = folder.path("statistics.json");
+        self.clone().env("OUTBOARD_PROFILE", &file).through_list(list).expect_success(&self.name);
+        let text = std::fs::read(&file).expect("the client library wrote its statistics");
         serde_json::from_slice(&text).expect("the statistics are JSON")
     }
 

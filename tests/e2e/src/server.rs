@@ -6,9 +6,9 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// A server must listen after this time.
 const STARTUP: Duration = Duration::from_secs(60);
@@ -23,16 +23,13 @@ pub struct Server {
     address: String,
     log: Arc<Mutex<Vec<String>>>,
     /// Where it keeps images and notes, unless it was told otherwise.
-    caches: PathBuf,
+    caches: TempDir,
     /// How it is started, but for its address.
     command: Command,
 }
 
 /// A process, where it listens, and its log.
 type Started = (Child, String, Arc<Mutex<Vec<String>>>);
-
-/// Servers started by this process, for names.
-static STARTED: AtomicU32 = AtomicU32::new(0);
 
 impl Server {
     /// Starts a server for the device under test.
@@ -92,10 +89,8 @@ impl Server {
         args: &[&str],
         env: &[(&str, &str)],
     ) -> Result<Server, String> {
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let caches = std::env::temp_dir()
-            .join(format!("outboard-e2e-caches-{}-{number}", std::process::id()));
-        let records = caches.join("records").display().to_string();
+        let caches = tempfile::tempdir().expect("a folder can be made");
+        let records = caches.path().join("records").display().to_string();
         let records: &[&str] =
             if args.contains(&"--records") { &[] } else { &["--records", &records] };
         let warm: &[&str] = if args.contains(&"--warm") { &[] } else { &["--warm", "0"] };
@@ -107,7 +102,7 @@ impl Server {
             .args(warm)
             .args(drain)
             .args(records)
-            .env("XDG_CACHE_HOME", &caches)
+            .env("XDG_CACHE_HOME", caches.path())
             // What the machine's own configuration says is nothing to a test.
             .env("OUTBOARD_CONFIG", "none")
             .envs(env.iter().copied());
@@ -190,7 +185,7 @@ impl Server {
         let list = |folder: PathBuf| {
             fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
         };
-        list(self.caches.join("records")).flat_map(list).collect()
+        list(self.caches.path().join("records")).flat_map(list).collect()
     }
 
     /// Where it listens, HOST:PORT.
@@ -289,8 +284,6 @@ impl Drop for Server {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
-        // It is there only if images were loaded.
-        let _ = fs::remove_dir_all(&self.caches);
     }
 }
 

@@ -56,7 +56,7 @@ impl Sshd {
         }
         let folder = Folder::create();
         for name in ["home", "run", "client", "bin"] {
-            fs::create_dir(folder.0.join(name)).expect("it is new");
+            fs::create_dir(folder.join(name)).expect("it is new");
         }
         for (name, passphrase) in [("host", ""), ("key", ""), ("other", ""), ("locked", PASSPHRASE)]
         {
@@ -219,7 +219,7 @@ impl Sshd {
 
     /// A file of the user there.
     pub fn home(&self, name: &str) -> PathBuf {
-        self.folder.0.join("home").join(name)
+        self.folder.join("home").join(name)
     }
 
     /// Its processes for connections.
@@ -233,7 +233,7 @@ impl Sshd {
     #[track_caller]
     pub fn expect_nothing_left(&self) {
         let is_empty =
-            |name| fs::read_dir(self.folder.0.join(name)).is_ok_and(|mut all| all.next().is_none());
+            |name| fs::read_dir(self.folder.join(name)).is_ok_and(|mut all| all.next().is_none());
         let left = || {
             let files = ["client", "run"].into_iter().filter(|name| !is_empty(*name));
             (files.collect::<Vec<_>>(), self.processes())
@@ -263,7 +263,7 @@ impl Sshd {
     /// Processes, but for sshd itself, that run on the machine, or that were started with something
     /// of its folder.
     fn processes(&self) -> Vec<(u32, String)> {
-        let folder = self.folder.0.display().to_string();
+        let folder = self.folder.display().to_string();
         let all = fs::read_dir("/proc").expect("there is /proc").flatten();
         let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let other = all.filter(|process| *process != self.child.id() && is_alive(*process));

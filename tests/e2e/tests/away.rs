@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Outcome, Program, RawClient, Running, Server, outboard, within};
+use outboard_e2e::{
+    Driver, Folder, Outcome, Program, RawClient, Running, Server, outboard, within,
+};
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::messages::ContextOpen;
 use serde_json::Value;
@@ -143,8 +145,8 @@ fn a_client_that_nobody_answers_gives_up_in_time_and_so_does_the_server() {
 
 #[test]
 fn a_session_whose_token_is_revoked_while_its_client_is_away_is_not_taken_up_again() {
-    let state = std::env::temp_dir().join(format!("outboard-e2e-away-{}", std::process::id()));
-    let state = state.to_str().expect("a plain path");
+    let folder = Folder::create();
+    let state = &folder.path("state");
     let made = json(&["token", "create", "--json", "--owner", "alice", "--state", state]);
     let part = |name: &str| made[name].as_str().expect("a text").to_owned();
     let (token, id, fingerprint) = (part("token"), part("id"), part("fingerprint"));
@@ -174,7 +176,6 @@ fn a_session_whose_token_is_revoked_while_its_client_is_away_is_not_taken_up_aga
     assert!(outcome.stderr.contains("lost for good"), "{}", outcome.stderr);
     assert!(!outcome.stderr.contains(&token[4..]), "no token is printed");
     assert!(within(PATIENCE, || server.workers().is_empty()), "its memory is free");
-    std::fs::remove_dir_all(state).expect("the folder can be removed");
 }
 
 /// What kernels write to page-locked memory comes with the answers to waits, over connections that

@@ -15,7 +15,7 @@ fn text(path: &Path) -> String {
 #[test]
 fn everything_has_a_figure_natively_and_through_a_server() {
     let folder = Folder::create();
-    let (json, page) = (folder.0.join("results.json"), folder.0.join("performance.md"));
+    let (json, page) = (folder.join("results.json"), folder.join("performance.md"));
     // The question about pointers makes 100,000 allocations first, which takes long without
     // optimisation.
     let only = "launch,sync,stream,event,graph,memory,copy,queue.d2h.16.one,queue.both.4,clients.h2d.4,clients.d2h.4,local.device,local.primary,local.kernel,local.capturing,wait,startup,app.cupy";
@@ -91,7 +91,7 @@ fn everything_has_a_figure_natively_and_through_a_server() {
         written.contains("## Targets") && written.contains("performance/copies-pageable.svg"),
         "{written}"
     );
-    assert!(text(&folder.0.join("performance/copies-pageable.svg")).starts_with("<svg"));
+    assert!(text(&folder.join("performance/copies-pageable.svg")).starts_with("<svg"));
 
     // The same page again from the file.
     std::fs::remove_file(&page).expect("the page is there");

@@ -27,9 +27,7 @@ const FOR_EVER: &str = "echo ready; while \"$programs/attributes\" >/dev/null ||
 
 #[test]
 fn programs_notice_nothing_of_a_leader_that_is_killed_stopped_or_cut_off() {
-    let Some(mut brokers) = Brokers::start("failover", 3, 1, &[]) else {
-        skip!("there is no etcd")
-    };
+    let Some(mut brokers) = Brokers::start(3, 1, &[]) else { skip!("there is no etcd") };
     let folder = Folder::create();
     let token = folder.write("token", &brokers.tokens.server);
     let fingerprint = brokers.all[0].fingerprint.clone();
@@ -114,7 +112,7 @@ fn programs_notice_nothing_of_a_leader_that_is_killed_stopped_or_cut_off() {
 
 #[test]
 fn a_broker_that_stands_by_says_who_leads_and_one_with_another_key_does_not_lead() {
-    let Some(mut brokers) = Brokers::start("by", 2, 1, &[]) else { skip!("there is no etcd") };
+    let Some(mut brokers) = Brokers::start(2, 1, &[]) else { skip!("there is no etcd") };
     let _server = PlayedServer::of(brokers.for_token(&brokers.tokens.server), "gpu1", 1);
     let leader = brokers.leader(None);
     let other = 1 - leader;
@@ -178,9 +176,7 @@ fn etcd_and_broker_know_each_other_by_certificates() {
     let authority = folder.write("ca.crt", &ca.certificate);
     let member = ca.sign(&folder, "member", 2099);
     let certificates = Certificates { authority: authority.clone(), member };
-    let Some(etcd) = Etcd::start_with("secured", 1, Some(&certificates)) else {
-        skip!("there is no etcd")
-    };
+    let Some(etcd) = Etcd::start_with(1, Some(&certificates)) else { skip!("there is no etcd") };
     let [own, key] = ca.sign(&folder, "broker", 2099);
     let flags = |authority: &str, own: &[String]| {
         let mut flags =

@@ -114,9 +114,7 @@ fn break_and_mend(dice: &mut Dice, brokers: &mut Brokers) -> String {
 
 #[test]
 fn no_device_is_given_twice_and_no_lease_is_lost_whatever_breaks() {
-    let Some(mut brokers) = Brokers::start("chaos", 3, CLIENTS, &[]) else {
-        skip!("there is no etcd")
-    };
+    let Some(mut brokers) = Brokers::start(3, CLIENTS, &[]) else { skip!("there is no etcd") };
     let seed = std::env::var("OUTBOARD_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) * 7919);
     eprintln!("OUTBOARD_SEED={seed}");

@@ -54,14 +54,14 @@ impl World {
     fn with(make: impl FnOnce(&Path) -> std::io::Result<()>) -> World {
         let folder = Folder::create();
         fs::create_dir(folder.path("handed")).expect("a folder can be made");
-        make(&folder.0.join("handed").join(LIBRARY)).expect("the library can be made");
+        make(&folder.join("handed").join(LIBRARY)).expect("the library can be made");
         let key = folder.path("key");
         let public = printed(&["library", "key", &key]);
         World { folder, key, public }
     }
 
     fn handed(&self, name: &str) -> PathBuf {
-        self.folder.0.join("handed").join(name)
+        self.folder.join("handed").join(name)
     }
 
     fn sign(&self, key: &str, more: &[&str]) {

@@ -1,7 +1,7 @@
 //! The command line: what `outboard run` and `outboard devices` say, and how a server starts and
 //! stops.
 
-use outboard_e2e::{Lines, Server, command, dist, outboard, programs};
+use outboard_e2e::{Folder, Lines, Server, command, dist, outboard, programs};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Version, Welcome};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -70,9 +70,9 @@ fn a_transport_that_cannot_be_had_is_explained() {
     let (worked, text) = run(server.address(), "shm");
     assert!(!worked && text.contains("asks for shm, but the server has no Unix socket"), "{text}");
     assert!(text.contains("OB0108"), "{text}");
-    let path = std::env::temp_dir().join(format!("outboard-command-{}.sock", std::process::id()));
-    let path = path.to_str().expect("a path of text");
-    let server = Server::start_with(&["--driver", "cpu", "--socket", path], &[]);
+    let folder = Folder::create();
+    let path = folder.path("x.sock");
+    let server = Server::start_with(&["--driver", "cpu", "--socket", &path], &[]);
     let by_path = format!("unix:{path}");
     assert!(run(server.address(), "shm").0 && run(&by_path, "shm").0);
     let (worked, text) = run(&by_path, "tcp");
@@ -380,19 +380,15 @@ fn who_is_waited_for_is_said_after_a_moment() {
 
 #[test]
 fn a_token_that_others_can_read_is_told_of() {
-    use std::os::unix::fs::PermissionsExt;
     let server = Server::start();
-    let folder = std::env::temp_dir().join(format!("outboard-open-token-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let file = folder.join("token");
-    std::fs::write(&file, "a token").expect("a file");
-    let configuration = folder.join("outboard.toml");
-    std::fs::write(&configuration, "[client]\ntoken-file = \"~/token\"\n").expect("a file");
+    let folder = Folder::create();
+    let file = folder.write("token", "a token");
+    let configuration = folder.write("outboard.toml", "[client]\ntoken-file = \"~/token\"\n");
     let said = |mode: u32, args: &[&str]| {
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("a mode");
+        folder.allow("token", mode);
         let mut command = command();
         let command =
-            command.args(args).env("HOME", &folder).env("OUTBOARD_CONFIG", &configuration);
+            command.args(args).env("HOME", &*folder).env("OUTBOARD_CONFIG", &configuration);
         let output = command.output().expect("outboard starts");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     };
@@ -405,21 +401,13 @@ fn a_token_that_others_can_read_is_told_of() {
     assert!(!said(0o600, &devices).contains("other users"));
     assert!(said(0o600, &["config", "check"]).contains("is right"), "the home folder is found");
     std::fs::remove_file(&file).expect("it was there");
-    let text =
-        outboard_e2e::outboard(&["config", "check", configuration.to_str().expect("a plain path")]);
+    let text = outboard_e2e::outboard(&["config", "check", &configuration]);
     let text = String::from_utf8_lossy(&text.stderr).into_owned();
     assert!(
         text.contains("`token-file` in line 2 names") && text.contains("cannot be read"),
         "{text}"
     );
-    let doctor = outboard(&[
-        "doctor",
-        "--server",
-        server.address(),
-        "--token-file",
-        file.to_str().expect("plain"),
-    ]);
+    let doctor = outboard(&["doctor", "--server", server.address(), "--token-file", &file]);
     let text = String::from_utf8_lossy(&[doctor.stdout, doctor.stderr].concat()).into_owned();
     assert!(!text.contains("unexpected argument"), "{text}");
-    let _ = std::fs::remove_dir_all(&folder);
 }

@@ -1,7 +1,7 @@
 //! The machinery of the compatibility matrix, so that it works when a GPU is at hand: its own
 //! tests, and the cases that the software device can run, directly and through a server.
 
-use outboard_e2e::dist;
+use outboard_e2e::{Folder, dist};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -45,7 +45,7 @@ fn its_own_tests_pass() {
 
 #[test]
 fn cases_pass_on_the_software_device() {
-    let out = std::env::temp_dir().join(format!("outboard-compatibility-{}", std::process::id()));
+    let out = Folder::create();
     let (dist, nvcc) = (dist(), nvcc());
     let output = python(&[
         "run.py",
@@ -85,5 +85,4 @@ fn cases_pass_on_the_software_device() {
     expect_success(&python(&["run.py", "page", "--results", args[0], "--write", args[1]]));
     let text = std::fs::read_to_string(&page).expect("a page");
     assert!(text.contains("`runtime`") && text.contains("equal"), "{text}");
-    let _ = std::fs::remove_dir_all(&out);
 }

@@ -61,10 +61,10 @@ fn a_server_that_perf_watches_runs_kernels() {
 /// A cache of code that all workers write is none for clients who are nothing to each other.
 #[test]
 fn workers_share_compiled_code_only_among_clients_that_are_one() {
-    let state = std::env::temp_dir().join(format!("outboard-compute-cache-{}", std::process::id()));
-    let state = state.to_str().expect("the folder's name is text");
+    let folder = Folder::create();
+    let state = folder.path("state");
     let is_off = |flags: &[&str]| {
-        let all = [&["--driver", "cpu", "--state", state], flags].concat();
+        let all = [&["--driver", "cpu", "--state", &state], flags].concat();
         let server = Server::start_with(&all, &[]);
         let mut program = Program::new("endless").arg("4").start_through(&server);
         program.wait_for_line("running");
@@ -81,9 +81,8 @@ fn workers_share_compiled_code_only_among_clients_that_are_one() {
 /// Root's server can give its workers another user; anybody else's says that it cannot.
 #[test]
 fn workers_can_have_a_user_of_their_own() {
-    let folder = std::env::temp_dir().join(format!("outboard-worker-user-{}", std::process::id()));
-    let cache = folder.join("images");
-    let text = cache.to_str().expect("the folder's name is text");
+    let folder = Folder::create();
+    let cache = folder.path("images");
     let arguments = [
         "--driver",
         "cpu",
@@ -92,7 +91,7 @@ fn workers_can_have_a_user_of_their_own() {
         "--worker-user",
         "nobody",
         "--image-cache",
-        text,
+        &cache,
     ];
     if field(&own_status(), "Uid:").split_whitespace().nth(1) != Some("0") {
         let failed = command().arg("serve").args(arguments).output().expect("it starts");
@@ -114,8 +113,6 @@ fn workers_can_have_a_user_of_their_own() {
     }
     let kept = fs::read_dir(&cache).expect("root reads everything").count();
     assert!(kept > 0, "workers keep images as that user");
-    drop(server);
-    let _ = fs::remove_dir_all(folder);
 }
 
 /// A control group of a test's own, which a server can divide; it goes with its value.
@@ -168,7 +165,7 @@ impl Drop for Group {
 #[test]
 fn without_a_control_group_to_divide_a_server_says_why_not() {
     let folder = Folder::create();
-    for group in ["/nowhere", folder.0.to_str().expect("a plain path")] {
+    for group in ["/nowhere", folder.to_str().expect("a plain path")] {
         let arguments = ["--driver", "cpu", "--worker-cgroup", group, "--worker-memory", "400M"];
         let server = Server::start_unless_refused(&arguments, "OB0308");
         assert!(server.is_none(), "{group} is no control group");

@@ -191,20 +191,20 @@ fn limits_and_the_way_of_the_loader_are_looked_at() {
 
     // Something that the loader takes before any search path.
     let folder = Folder::create();
-    let other = folder.0.join("libcuda.so.1");
+    let other = folder.join("libcuda.so.1");
     std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), &other)
         .expect("it can be copied");
     let report = doctor(&["--server", "127.0.0.1:1"], |command| {
-        command.env("OUTBOARD_LIB", &folder.0);
+        command.env("OUTBOARD_LIB", &*folder);
     });
     assert_eq!(report.expect("libraries", "fail")["code"], "OB0701");
     let report = doctor(&["--server", "127.0.0.1:1"], |command| {
-        command.env("LD_LIBRARY_PATH", &folder.0);
+        command.env("LD_LIBRARY_PATH", &*folder);
     });
     report.expect("loader", "ok");
     let other = report.expect("driver", "ok")["found"].as_str().unwrap_or_default();
     assert!(
-        other.contains(folder.0.to_str().unwrap_or_default()),
+        other.contains(folder.to_str().unwrap_or_default()),
         "without `outboard run` it is {other}"
     );
 }
@@ -212,7 +212,7 @@ fn limits_and_the_way_of_the_loader_are_looked_at() {
 #[test]
 fn memory_that_could_be_shared_and_is_not_is_told() {
     let folder = Folder::create();
-    let socket = folder.0.join("x.sock");
+    let socket = folder.join("x.sock");
     let server = Server::start_with(
         &["--driver", "cpu", "--socket", socket.to_str().expect("a plain path")],
         &[],
@@ -235,7 +235,7 @@ fn memory_that_could_be_shared_and_is_not_is_told() {
 fn a_healthy_server_is_ok() {
     let caches = Folder::create();
     let report = doctor(&["serve", "--driver", "cpu", "--listen", "127.0.0.1:0"], |command| {
-        command.env("XDG_CACHE_HOME", &caches.0).env("XDG_RUNTIME_DIR", &caches.0);
+        command.env("XDG_CACHE_HOME", &*caches).env("XDG_RUNTIME_DIR", &*caches);
     });
     assert_eq!(report.code, Some(0), "{}", report.text);
     for check in ["driver", "devices", "port", "socket", "image cache", "network"] {
@@ -317,7 +317,7 @@ fn each_trouble_of_a_server_is_told() {
 fn a_folder_of_images_that_cannot_be_written_is_told() {
     let folder = Folder::create();
     folder.allow("", 0o500);
-    let path = folder.0.to_str().expect("a plain path");
+    let path = folder.to_str().expect("a plain path");
     let report = doctor(
         &[
             "serve",
@@ -487,16 +487,16 @@ fn it_is_told_whether_a_program_would_load_the_library() {
 #[test]
 fn a_program_that_brings_a_library_of_its_own_is_told() {
     let folder = Folder::create();
-    let source = folder.0.join("program.c");
+    let source = folder.join("program.c");
     std::fs::write(
         &source,
         "#include <dlfcn.h>\nint main(void) { return !dlopen(\"libcuda.so.1\", RTLD_NOW); }\n",
     )
     .expect("it can be written");
-    std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), folder.0.join("libcuda.so.1"))
+    std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), folder.join("libcuda.so.1"))
         .expect("a copy");
     let built = |name: &str, flags: &[&str]| {
-        let program = folder.0.join(name);
+        let program = folder.join(name);
         let status = Command::new("cc")
             .arg(&source)
             .arg("-o")
@@ -512,7 +512,7 @@ fn a_program_that_brings_a_library_of_its_own_is_told() {
     assert!(found.contains("not Outboard's") && found.contains(&folder.path("")), "{found}");
     of_program(&built("runpath", &["-Wl,--enable-new-dtags,-rpath,$ORIGIN"]))
         .expect("driver library", "ok");
-    let linked = folder.0.join("libcuda.so.1").display().to_string();
+    let linked = folder.join("libcuda.so.1").display().to_string();
     of_program(&built("linked", &[&linked, "-Wl,--no-as-needed"])).expect("driver library", "ok");
     let alone = built("static", &["-static"]);
     let found = of_program(&alone).expect("driver library", "fail")["found"]

@@ -4,37 +4,33 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use outboard_e2e::{Driver, Program, Running, Server, programs};
+use outboard_e2e::{Driver, Folder, Program, Running, Server, programs};
 
 /// A program that computes and checks what it gets until it is told to end.
 struct Neighbour {
     program: Running,
-    end: PathBuf,
+    folder: Folder,
 }
 
 impl Neighbour {
-    fn start(name: &str, server: &Server) -> Neighbour {
-        let end = std::env::temp_dir()
-            .join(format!("outboard-e2e-neighbour-{name}-{}", std::process::id()));
-        let mut program =
-            Program::new("steady").arg(end.to_str().expect("a plain path")).start_through(server);
+    fn start(server: &Server) -> Neighbour {
+        let folder = Folder::create();
+        let mut program = Program::new("steady").arg(&folder.path("end")).start_through(server);
         program.wait_for_line("running");
-        Neighbour { program, end }
+        Neighbour { program, folder }
     }
 
     /// Ends it; every number was right.
     fn end_well(self) {
-        fs::write(&self.end, "").expect("the file can be written");
-        let outcome = self.program.finish();
-        let _ = fs::remove_file(&self.end);
-        outcome.expect_success("the neighbour");
+        self.folder.write("end", "");
+        self.program.finish().expect_success("the neighbour");
     }
 }
 
 #[test]
 fn faults_of_one_program_leave_a_neighbours_numbers_right() {
     let server = Server::start();
-    let neighbour = Neighbour::start("faults", &server);
+    let neighbour = Neighbour::start(&server);
     for fault in ["fault_address", "fault_assert", "fault_trap", "fault_null", "fault_misaligned"] {
         Program::new(fault).through(&server).expect_success(fault);
         Program::new("vector_add").through(&server).expect_success("the next program");
@@ -56,7 +52,7 @@ fn memory_that_is_used_up_is_an_error_and_no_more() {
 /// A folder for images that has no room; where none can be mounted, as only root can, one that
 /// cannot be written, as root could.
 struct Full {
-    folder: PathBuf,
+    folder: Folder,
     mounted: bool,
 }
 
@@ -66,8 +62,7 @@ fn run(program: &str, args: &[&str]) -> bool {
 
 impl Full {
     fn new() -> Full {
-        let folder = std::env::temp_dir().join(format!("outboard-e2e-full-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder can be made");
+        let folder = Folder::create();
         let mounted =
             run("mount", &["-t", "tmpfs", "-o", "size=64k", "outboard-e2e", text(&folder)]);
         let full = Full { folder, mounted };
@@ -89,7 +84,7 @@ impl Full {
     fn writable(&self, writable: bool) {
         let mode =
             std::os::unix::fs::PermissionsExt::from_mode(if writable { 0o700 } else { 0o500 });
-        fs::set_permissions(&self.folder, mode).expect("the folder is this user's");
+        fs::set_permissions(&*self.folder, mode).expect("the folder is this user's");
     }
 
     /// There is room from now on.
@@ -134,7 +129,6 @@ impl Drop for Full {
         } else {
             self.writable(true);
         }
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -169,14 +163,15 @@ fn a_full_disk_costs_no_session() {
 
 #[test]
 fn a_clock_that_jumps_is_not_noticed() {
-    let jump = std::env::temp_dir().join(format!("outboard-e2e-jump-{}", std::process::id()));
+    let folder = Folder::create();
+    let jump = folder.join("jump");
     let clock = programs().join("jumping_clock");
     let env = [("LD_PRELOAD", text(&clock)), ("JUMP_TO", text(&jump))];
     let mut server = Server::start_with(
         &["--driver", Driver::chosen().name(), "--warm", "1", "--drain", "600"],
         &env,
     );
-    let neighbour = Neighbour::start("clock", &server);
+    let neighbour = Neighbour::start(&server);
     const YEARS: i64 = 10 * 365 * 86400;
     for seconds in [YEARS, -YEARS, 3600, 0] {
         fs::write(&jump, seconds.to_string()).expect("the file can be written");
@@ -198,5 +193,4 @@ fn a_clock_that_jumps_is_not_noticed() {
     neighbour.end_well();
     let status = server.ended(outboard_e2e::PATIENCE);
     assert_eq!(status.and_then(|status| status.code()), Some(0), "{}", server.log());
-    let _ = fs::remove_file(&jump);
 }

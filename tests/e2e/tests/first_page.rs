@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use outboard_e2e::dist;
+use outboard_e2e::{Folder, dist};
 
 /// The blocks that are to be typed on any machine.
 fn commands(page: &str) -> String {
@@ -21,8 +21,7 @@ fn the_first_page_does_what_it_says() {
             && script.contains("outboard doctor")
             && script.contains("outboard run")
     );
-    let folder = std::env::temp_dir().join(format!("outboard-first-page-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
+    let folder = Folder::create();
     // Somebody else may have the usual port here, so the environment gives another one: the page
     // stays as it is.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
@@ -33,14 +32,14 @@ fn the_first_page_does_what_it_says() {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut bash = Command::new("bash");
     bash.args(["-e", "-m", "-c", &script])
-        .current_dir(&folder)
+        .current_dir(&*folder)
         .env("PATH", format!("{}/bin:{path}", dist().display()));
     bash.env("OUTBOARD_SERVE_LISTEN", &address)
         .env("OUTBOARD_SERVER", &address)
         .env("OUTBOARD_CONFIG", "none");
-    bash.env("XDG_RUNTIME_DIR", &folder)
-        .env("XDG_CACHE_HOME", &folder)
-        .env("XDG_STATE_HOME", &folder);
+    bash.env("XDG_RUNTIME_DIR", &*folder)
+        .env("XDG_CACHE_HOME", &*folder)
+        .env("XDG_STATE_HOME", &*folder);
     let output = bash.output().expect("bash starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let log = std::fs::read_to_string(folder.join("server.log")).unwrap_or_default();
@@ -50,5 +49,4 @@ fn the_first_page_does_what_it_says() {
         text.contains("ok    session") && text.contains("1 GB takes"),
         "the doctor says what to expect: {text}"
     );
-    let _ = std::fs::remove_dir_all(&folder);
 }

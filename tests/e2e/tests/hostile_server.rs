@@ -3,11 +3,9 @@
 //! session is over.
 
 use std::fs;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Hostile, Outcome, Program, Running, Server, within};
+use outboard_e2e::{Driver, Folder, Hostile, Outcome, Program, Running, Server, within};
 use outboard_wire::Writer;
 use outboard_wire::handshake::resume::{Point, RESUME};
 use outboard_wire::handshake::{Purpose, Welcome};
@@ -21,36 +19,32 @@ const SOON: Duration = Duration::from_secs(20);
 /// First bytes of what the program writes where it has waited for what read there before.
 const SECRET: u8 = 0x5e;
 
-/// A program that has waited for its work, and the file that lets it go on.
+/// A program that has waited for its work, and the folder of the file that lets it go on.
 struct Given {
     program: Running,
-    file: PathBuf,
+    folder: Folder,
 }
 
 impl Given {
     /// Runs `given_back` with a server until it has waited.
     fn run(what: &str, hostile: &Hostile, env: &[(&str, &str)]) -> Given {
-        static RUNS: AtomicU32 = AtomicU32::new(0);
-        let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let file =
-            std::env::temp_dir().join(format!("outboard-hostile-{}-{run}", std::process::id()));
-        let path = file.to_str().expect("a plain path");
-        let mut program =
-            Program::new("given_back").arg(what).arg(path).env("OUTBOARD_RECONNECT", "0");
+        let folder = Folder::create();
+        let mut program = Program::new("given_back")
+            .arg(what)
+            .arg(&folder.path("go"))
+            .env("OUTBOARD_RECONNECT", "0");
         for (name, value) in env {
             program = program.env(name, value);
         }
         let mut program = program.start_through_list(hostile.address());
         program.wait_for_line("waited");
-        Given { program, file }
+        Given { program, folder }
     }
 
     /// Lets it go on to its end.
     fn finish(self) -> Outcome {
-        fs::write(&self.file, "").expect("a file for the program");
-        let outcome = self.program.finish();
-        fs::remove_file(&self.file).expect("the file can be removed");
-        outcome
+        self.folder.write("go", "");
+        self.program.finish()
     }
 }
 
@@ -318,13 +312,11 @@ fn signal(process: u32, signal: &str) {
 }
 
 /// Starts a program that waits for a function which the server keeps to itself.
-fn waits_for_ever(server: &Server, env: &[(&str, &str)]) -> (Hostile, Running, PathBuf) {
+fn waits_for_ever(server: &Server, env: &[(&str, &str)]) -> (Hostile, Running, Folder) {
     let hostile = Hostile::before(server.address());
     hostile.keep_requests(HOST_CALL);
-    let file = std::env::temp_dir().join(format!("outboard-silent-{}", server.id()));
-    fs::write(&file, "").expect("a file for the program");
-    let mut program =
-        Program::new("given_back").arg("function").arg(file.to_str().expect("a plain path"));
+    let folder = Folder::create();
+    let mut program = Program::new("given_back").arg("function").arg(&folder.write("go", ""));
     for (name, value) in
         [("OUTBOARD_KEEPALIVE", "3"), ("OUTBOARD_RECONNECT", "0")].iter().chain(env)
     {
@@ -332,7 +324,7 @@ fn waits_for_ever(server: &Server, env: &[(&str, &str)]) -> (Hostile, Running, P
     }
     let program = program.start_through_list(hostile.address());
     hostile.first_asked(HOST_CALL);
-    (hostile, program, file)
+    (hostile, program, folder)
 }
 
 /// A server whose workers say often that they live.
@@ -343,7 +335,7 @@ fn lively() -> Server {
 #[test]
 fn a_worker_that_has_stopped_is_not_waited_for_and_a_busy_one_is() {
     let server = lively();
-    let (hostile, mut busy, file) = waits_for_ever(&server, &[]);
+    let (hostile, mut busy, _folder) = waits_for_ever(&server, &[]);
     // Longer than a worker may be silent. Its stream waits for the function all the while.
     std::thread::sleep(Duration::from_secs(7));
     assert!(!busy.has_ended() && !hostile.is_left(), "a worker that is busy is waited for");
@@ -357,7 +349,7 @@ fn a_worker_that_has_stopped_is_not_waited_for_and_a_busy_one_is() {
     );
     drop(hostile);
     for env in [&[][..], &[("OUTBOARD_RECONNECT", "2")]] {
-        let (hostile, mut program, file) = waits_for_ever(&server, env);
+        let (hostile, mut program, _folder) = waits_for_ever(&server, env);
         let worker = server.only_worker();
         signal(worker, "-STOP");
         let ended = within(SOON, || program.has_ended());
@@ -366,10 +358,8 @@ fn a_worker_that_has_stopped_is_not_waited_for_and_a_busy_one_is() {
         let outcome = program.finish();
         assert!(outcome.stdout.contains("the wait failed"), "{env:?}: {}", outcome.stdout);
         drop(hostile);
-        fs::remove_file(file).expect("the file can be removed");
         assert!(within(SOON, || server.workers().is_empty()), "the worker ends with its client");
     }
-    let _ = fs::remove_file(file);
 }
 
 #[test]
@@ -391,7 +381,7 @@ fn a_worker_on_this_machine_that_has_stopped_is_not_waited_for() {
 #[test]
 fn a_server_that_falls_silent_is_not_waited_for() {
     let server = lively();
-    let (hostile, mut program, file) = waits_for_ever(&server, &[("OUTBOARD_RECONNECT", "2")]);
+    let (hostile, mut program, _folder) = waits_for_ever(&server, &[("OUTBOARD_RECONNECT", "2")]);
     // It goes on to take connections, and does not answer there either.
     hostile.fall_silent();
     assert!(
@@ -401,18 +391,16 @@ fn a_server_that_falls_silent_is_not_waited_for() {
     let outcome = program.finish();
     assert!(outcome.stdout.contains("the wait failed"), "{}", outcome.stdout);
     assert!(hostile.connections() > 1, "it tried to go on");
-    fs::remove_file(file).expect("the file can be removed");
 }
 
 #[test]
 fn a_frame_that_never_ends_is_not_waited_for() {
     let server = lively();
-    let (hostile, mut program, file) = waits_for_ever(&server, &[("OUTBOARD_RECONNECT", "0")]);
+    let (hostile, mut program, _folder) = waits_for_ever(&server, &[("OUTBOARD_RECONNECT", "0")]);
     // Signs of life still come, as bytes of that frame.
     hostile.begin_a_frame();
     assert!(within(SOON, || program.has_ended()), "the program waits for the rest of a frame");
     assert!(program.finish().stdout.contains("the wait failed"));
-    fs::remove_file(file).expect("the file can be removed");
 }
 
 #[test]

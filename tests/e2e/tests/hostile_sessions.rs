@@ -4,15 +4,13 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outboard_e2e::{
-    Driver, Program, RawClient, Recording, Server, command, dist, is_alive, within,
+    Driver, Folder, Program, RawClient, Recording, Server, command, dist, is_alive, within,
 };
 use outboard_test_support::skip;
 use outboard_wire::handshake::resume::{Point, RESUME, Terms};
@@ -22,30 +20,6 @@ use outboard_wire::handshake::{
 
 /// Only keeps a broken server from hanging a test.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// A folder of a test's own.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir()
-            .join(format!("outboard-e2e-sessions-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).expect("the folder can be made");
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("a plain path").to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A token that expires so, its name, and the fingerprint of the server.
 fn token(state: &str, expires: &str) -> (String, String, String) {
@@ -101,7 +75,7 @@ fn started(server: &Server) -> usize {
 /// second time.
 #[test]
 fn a_session_over_tls_cannot_be_played_again() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let (token, _, fingerprint) = token(&state, "1h");
     let server = serve(&state, "on");
@@ -136,7 +110,7 @@ fn a_session_over_tls_cannot_be_played_again() {
 /// revoked nothing of it means anything.
 #[test]
 fn a_session_in_the_clear_is_over_when_it_is_over() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let (token, id, _) = token(&state, "1h");
     let server = serve(&state, "off");
@@ -184,7 +158,7 @@ fn a_session_in_the_clear_is_over_when_it_is_over() {
 /// A token that has expired starts nothing; what it has started goes on.
 #[test]
 fn an_expired_token_starts_nothing_more() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let server = {
         let (_, _, _) = token(&state, "1h");
@@ -311,20 +285,19 @@ fn points_that_never_were_end_no_other_session() {
 /// files are wanted here.
 #[test]
 fn a_crash_of_the_supervisor_leaves_no_core_file() {
-    let folder = Folder::new();
-    let script = PathBuf::from(folder.path("serve"));
+    let folder = Folder::create();
     let program = dist().join("bin/outboard");
     let text = format!(
         "#!/bin/sh\nulimit -c unlimited\ncd {}\nexec {} \"$@\"\n",
-        folder.0.display(),
+        folder.display(),
         fs::canonicalize(&program).expect("it is there").display()
     );
-    fs::write(&script, text).expect("a script can be written");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).expect("its mode can be set");
+    let script = folder.write("serve", &text);
+    folder.allow("serve", 0o700);
     // What crashes here does leave one, or at least is said to have.
     let other = Command::new("sh")
         .args(["-c", "ulimit -c unlimited && kill -ABRT $$"])
-        .current_dir(&folder.0)
+        .current_dir(&*folder)
         .status();
     if !other.expect("sh starts").core_dumped() {
         skip!("this machine keeps no core files");
@@ -332,7 +305,7 @@ fn a_crash_of_the_supervisor_leaves_no_core_file() {
     let state = folder.path("state");
     let (_, _, _) = token(&state, "1h");
     let args = ["--driver", "cpu", "--tls", "on", "--state", &state];
-    let mut server = Server::start_program(&script, &args, &[]);
+    let mut server = Server::start_program(Path::new(&script), &args, &[]);
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).expect("it runs");
     let line = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");
     assert!(line.contains("unlimited"), "{line}");

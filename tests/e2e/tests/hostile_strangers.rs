@@ -1,16 +1,14 @@
 //! What strangers and owners may take of the supervisor: each test takes more, and looks who is
 //! still served.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_e2e::raw_client::hello;
-use outboard_e2e::{Footprint, Program, RawClient, Server, dist, metrics, within};
+use outboard_e2e::{Folder, Footprint, Program, RawClient, Server, dist, metrics, within};
 use outboard_wire::ObjectId;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::handshake::{Purpose, RefusalCode};
@@ -34,18 +32,13 @@ fn have_many_files() {
 /// A server that may have so many files open, and no more.
 fn serve_with_files(most: u32, args: &[&str]) -> Server {
     have_many_files();
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let script: PathBuf =
-        std::env::temp_dir().join(format!("outboard-few-files-{}-{number}", std::process::id()));
+    let folder = Folder::create();
     let program = dist().join("bin/outboard");
     let text = format!("#!/bin/sh\nulimit -n {most}\nexec {} \"$@\"\n", program.display());
-    fs::write(&script, text).expect("a script can be written");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).expect("its mode can be set");
+    let script = folder.write("serve", &text);
+    folder.allow("serve", 0o700);
     let all: Vec<&str> = ["--driver", "cpu"].into_iter().chain(args.iter().copied()).collect();
-    let server = Server::start_program(&script, &all, &[]);
-    let _ = fs::remove_file(&script);
-    server
+    Server::start_program(Path::new(&script), &all, &[])
 }
 
 fn descriptors(server: &Server) -> u64 {

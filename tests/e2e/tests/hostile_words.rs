@@ -3,13 +3,12 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server, command, within};
+use outboard_e2e::{Driver, Folder, Program, Server, command, within};
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Waiting};
 
 /// What somebody would have a terminal do, and a reader believe.
@@ -125,15 +124,14 @@ impl Between {
 
 #[test]
 fn a_refusal_that_nobody_is_known_to_have_said_ends_no_session() {
-    let state: PathBuf =
-        std::env::temp_dir().join(format!("outboard-e2e-words-{}", std::process::id()));
-    let folder = state.to_str().expect("a plain path");
+    let folder = Folder::create();
+    let state = folder.path("state");
     let server = Server::start_with(
-        &["--driver", Driver::chosen().name(), "--tls", "on", "--state", folder],
+        &["--driver", Driver::chosen().name(), "--tls", "on", "--state", &state],
         &[],
     );
     let told = command()
-        .args(["token", "fingerprint", "--state", folder])
+        .args(["token", "fingerprint", "--state", &state])
         .output()
         .expect("outboard starts");
     let fingerprint = String::from_utf8_lossy(&told.stdout).trim().to_owned();
@@ -153,5 +151,4 @@ fn a_refusal_that_nobody_is_known_to_have_said_ends_no_session() {
     let ended = program.has_ended();
     program.kill();
     assert!(on && !ended, "the session went on");
-    let _ = std::fs::remove_dir_all(state);
 }

@@ -3,38 +3,21 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use outboard_e2e::{Driver, Program, Server};
+use outboard_e2e::{Driver, Folder, Program, Server};
 
-/// A folder that a test's servers keep images in.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("outboard-e2e-images-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Folder(path)
-    }
-
-    fn serve(&self, more: &[&str]) -> Server {
-        let folder = self.0.to_str().expect("a plain path");
-        let args = [&["--driver", Driver::chosen().name(), "--image-cache", folder], more].concat();
-        Server::start_with(&args, &[])
-    }
-
-    /// The files of kept images.
-    fn images(&self) -> Vec<PathBuf> {
-        let list = |folder: &Path| {
-            fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
-        };
-        list(&self.0).flat_map(|owner| list(&owner).collect::<Vec<_>>()).collect()
-    }
+/// A server that keeps its images in this folder.
+fn serve(folder: &Folder, more: &[&str]) -> Server {
+    let images = folder.path("images");
+    let args = [&["--driver", Driver::chosen().name(), "--image-cache", &images], more].concat();
+    Server::start_with(&args, &[])
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// The files of kept images.
+fn images(folder: &Folder) -> Vec<PathBuf> {
+    let list = |folder: &Path| {
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+    };
+    list(&folder.join("images")).flat_map(|owner| list(&owner).collect::<Vec<_>>()).collect()
 }
 
 /// Images that a run sent, their bytes, and images that the server had.
@@ -48,13 +31,13 @@ fn run(server: &Server) -> (u64, u64, u64) {
 
 #[test]
 fn a_second_run_sends_no_image() {
-    let folder = Folder::new("second");
-    let server = folder.serve(&[]);
+    let folder = Folder::create();
+    let server = serve(&folder, &[]);
     let (sent, bytes, known) = run(&server);
     assert!(sent > 0 && bytes > 0 && known == 0, "{sent} {bytes} {known}");
     assert_eq!(run(&server), (0, 0, sent));
     drop(server);
-    let server = folder.serve(&["--warm", "1"]);
+    let server = serve(&folder, &["--warm", "1"]);
     assert_eq!(run(&server), (0, 0, sent), "another server, the same folder");
 }
 
@@ -69,10 +52,10 @@ fn nothing_is_kept_where_that_is_off() {
 
 #[test]
 fn damaged_images_are_sent_again() {
-    let folder = Folder::new("damaged");
-    let server = folder.serve(&[]);
+    let folder = Folder::create();
+    let server = serve(&folder, &[]);
     let first = run(&server);
-    let images = folder.images();
+    let images = images(&folder);
     assert!(!images.is_empty());
     for image in &images {
         let mut bytes = fs::read(image).expect("an image is a file");
@@ -86,22 +69,21 @@ fn damaged_images_are_sent_again() {
 
 #[test]
 fn images_beyond_the_limit_are_sent_again() {
-    let folder = Folder::new("limit");
-    let server = folder.serve(&["--image-cache-limit", "16"]);
+    let folder = Folder::create();
+    let server = serve(&folder, &["--image-cache-limit", "16"]);
     let first = run(&server);
     assert_eq!(run(&server), first);
-    assert_eq!(folder.images(), Vec::<PathBuf>::new());
+    assert_eq!(images(&folder), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn a_folder_that_cannot_be_used_costs_no_session() {
-    let folder = Folder::new("unusable");
-    fs::write(&folder.0, b"in the way").expect("a file can be written");
-    let server = folder.serve(&[]);
+    let folder = Folder::create();
+    folder.write("images", "in the way");
+    let server = serve(&folder, &[]);
     let (sent, _, known) = run(&server);
     assert!(sent > 0 && known == 0);
     let complaints =
         server.log().lines().filter(|line| line.contains("images are not kept")).count();
     assert_eq!(complaints, 1, "{}", server.log());
-    fs::remove_file(&folder.0).expect("the file can be removed");
 }

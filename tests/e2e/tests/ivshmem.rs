@@ -2,15 +2,13 @@
 //! for the machine's device, which is what it is to the server, and to the client after it has
 //! mapped it; `cargo xtask vm --ivshmem` has the device itself.
 
-use std::fs::File;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outboard_e2e::{
     Driver, Folder, Forwarder, Outcome, Program, Server, compare_suite, known_to, programs, within,
 };
 use serde_json::Value;
+use tempfile::NamedTempFile;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -20,19 +18,17 @@ const ONE: u64 = 1 << 20;
 const TWO: u64 = 20 << 20;
 
 /// What a virtual machine and its host share.
-struct Shared(PathBuf);
+struct Shared(NamedTempFile);
 
 impl Shared {
     fn create(bytes: u64) -> Shared {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = format!("/dev/shm/outboard-e2e-{}-{number}", std::process::id());
-        File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file in memory");
-        Shared(path.into())
+        let file = NamedTempFile::new_in("/dev/shm").expect("a file in memory");
+        file.as_file().set_len(bytes).expect("there is room");
+        Shared(file)
     }
 
     fn path(&self) -> &str {
-        self.0.to_str().expect("a plain path")
+        self.0.path().to_str().expect("a plain path")
     }
 
     /// A server that shares it.
@@ -49,12 +45,6 @@ impl Shared {
     /// A program that has it.
     fn given(&self, name: &str) -> Program {
         Program::new(name).env("OUTBOARD_IVSHMEM", self.path()).env("OUTBOARD_TRANSPORT", "auto")
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Lines, PATIENCE, Program, Server, command, programs, within};
+use outboard_e2e::{Driver, Folder, Lines, PATIENCE, Program, Server, command, programs, within};
 use outboard_test_support::skip;
 
 #[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
@@ -60,12 +60,10 @@ fn finish(child: Child) -> (bool, String) {
 
 #[test]
 fn an_exclusive_device_goes_from_owner_to_owner() {
-    let socket =
-        std::env::temp_dir().join(format!("outboard-exclusive-{}.sock", std::process::id()));
-    let socket = socket.to_str().expect("a name of letters");
-    let admin = socket.replace(".sock", ".admin.sock");
+    let folder = Folder::create();
+    let [socket, admin] = ["x.sock", "x.admin.sock"].map(|name| folder.path(name));
     let server =
-        serve(&["--sharing", "exclusive", "--queue", "4", "--socket", socket, "--admin", &admin]);
+        serve(&["--sharing", "exclusive", "--queue", "4", "--socket", &socket, "--admin", &admin]);
     let local = format!("unix:{socket}");
     let mut holder = Program::new("memory_limit").arg("hold").arg("1048576").start_through(&server);
     holder.wait_for_line("held");
@@ -117,9 +115,8 @@ fn an_exclusive_device_goes_from_owner_to_owner() {
 /// is kept is shown.
 #[test]
 fn a_device_that_there_is_not_holds_no_place() {
-    let socket = std::env::temp_dir().join(format!("outboard-index-{}.sock", std::process::id()));
-    let socket = socket.to_str().expect("a name of letters");
-    let admin = format!("{socket}.admin");
+    let folder = Folder::create();
+    let [socket, admin] = ["x.sock", "x.admin.sock"].map(|name| folder.path(name));
     let args = [
         "--driver",
         "cpu",
@@ -128,7 +125,7 @@ fn a_device_that_there_is_not_holds_no_place() {
         "--sharing",
         "exclusive",
         "--socket",
-        socket,
+        &socket,
         "--admin",
         &admin,
     ];

@@ -17,7 +17,7 @@ fn surroundings(folder: &Folder) -> [(&'static str, String); 4] {
         ("OUTBOARD_LOCAL_DRIVER", Driver::chosen().name().to_owned()),
         ("OUTBOARD_CPU_MEMORY", "256M".to_owned()),
         ("OUTBOARD_TRANSPORT", String::new()),
-        ("XDG_RUNTIME_DIR", folder.0.display().to_string()),
+        ("XDG_RUNTIME_DIR", folder.display().to_string()),
     ]
 }
 
@@ -35,7 +35,7 @@ fn run(folder: &Folder, args: &[&str]) -> Command {
 
 /// Neither a socket nor anything else is there.
 fn is_empty(folder: &Folder) -> bool {
-    fs::read_dir(&folder.0).is_ok_and(|mut entries| entries.next().is_none())
+    folder.read_dir().is_ok_and(|mut entries| entries.next().is_none())
 }
 
 #[track_caller]
@@ -93,7 +93,7 @@ fn no_other_user_reaches_the_server() {
     let listens: Vec<&str> =
         listens.filter(|inode| sockets.iter().any(|socket| socket == inode)).collect();
     assert_eq!(listens, Vec::<&str>::new(), "no port is the server's");
-    let inside = fs::read_dir(&folder.0).expect("it is there").flatten().next();
+    let inside = fs::read_dir(&*folder).expect("it is there").flatten().next();
     let mode = inside.expect("the server's folder").metadata().expect("it is there").permissions();
     assert_eq!(mode.mode() & 0o777, 0o700);
     // However the program ends.
@@ -132,7 +132,7 @@ fn a_program_whose_outboard_run_is_killed_goes_on() {
     let end = folder.path("end");
     let sockets = Folder::create();
     let mut child = run(&sockets, &["--server", "local", "--"])
-        .args([programs().join("each_device").as_os_str(), folder.0.as_os_str()])
+        .args([programs().join("each_device").as_os_str(), folder.as_os_str()])
         .spawn()
         .expect("outboard starts");
     let rounds = || fs::metadata(folder.path("rounds.0")).map_or(0, |file| file.len());

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use outboard_e2e::{Driver, Program, Running, Server, outboard, within};
+use outboard_e2e::{Driver, Folder, Program, Running, Server, outboard, within};
 
 #[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
 #[allow(dead_code)]
@@ -52,7 +52,7 @@ struct Site {
     address: String,
     /// What they need to be let in.
     env: Vec<(&'static str, String)>,
-    state: String,
+    _folder: Folder,
 }
 
 /// A network of one's own, if the system lets us have one; with the server's address in it.
@@ -78,11 +78,8 @@ fn namespace() -> Option<(Network, String)> {
 
 impl Site {
     fn new(way: Way, args: &[&str]) -> Site {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let state = std::env::temp_dir()
-            .join(format!("outboard-e2e-network-{}-{number}", std::process::id()));
-        let state = state.to_str().expect("a plain path").to_owned();
+        let folder = Folder::create();
+        let state = folder.path("state");
         let mut all = vec!["--driver", Driver::chosen().name(), "--state", &state];
         all.extend(args);
         let env = match way {
@@ -105,13 +102,13 @@ impl Site {
         if let Some((network, ip)) = namespace() {
             let server = Server::start_at(&format!("{ip}:0"), &all, &[]);
             let address = server.address().to_owned();
-            return Site { server, network, address, env, state };
+            return Site { server, network, address, env, _folder: folder };
         }
         println!("no network namespaces here: a proxy cuts instead");
         let server = Server::start_with(&all, &[]);
         let proxy = Proxy::start(server.address());
         let address = proxy.address().to_owned();
-        Site { server, network: Network::Proxy(proxy), address, env, state }
+        Site { server, network: Network::Proxy(proxy), address, env, _folder: folder }
     }
 
     fn start(&self, program: Program) -> Running {
@@ -123,12 +120,6 @@ impl Site {
             }
             Network::Proxy(_) => program.start_through_list(&self.address),
         }
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.state);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Servers whose driver is older than the client, or lacks functions: programs find what they would
 //! find natively.
 
-use outboard_e2e::{Driver, Program, Server, dist};
+use outboard_e2e::{Driver, Folder, Program, Server, dist};
 use outboard_test_support::skip;
 
 /// A server with a driver that says it is of this version.
@@ -74,19 +74,16 @@ fn hide(library: &mut [u8], name: &str) {
     library[at] = b'x';
 }
 
-/// A server with the software device, but for these functions. The file may go once the server has
-/// started a worker.
+/// A server with the software device, but for these functions.
 fn without(functions: &[&str], run: impl FnOnce(&Server)) {
     let mut library = std::fs::read(dist().join("lib/outboard/liboutboard-cpu.so")).unwrap();
     for name in functions {
         hide(&mut library, name);
     }
-    let name = format!("outboard-old-driver-{}-{}.so", std::process::id(), functions[0]);
-    let path = std::env::temp_dir().join(name);
+    let folder = Folder::create();
+    let path = folder.path("driver.so");
     std::fs::write(&path, library).unwrap();
-    let server = Server::start_with(&["--driver", path.to_str().unwrap()], &[]);
-    run(&server);
-    std::fs::remove_file(&path).ok();
+    run(&Server::start_with(&["--driver", &path], &[]));
 }
 
 #[test]

@@ -2,10 +2,10 @@
 //! specification.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-use outboard_e2e::{Program, Server, command, dist, outboard, programs};
+use outboard_e2e::{Folder, Program, Server, command, dist, outboard, programs};
 use outboard_test_support::skip;
 use serde_json::Value;
 
@@ -31,17 +31,9 @@ fn subcommands() -> Vec<String> {
     names
 }
 
-fn folder(name: &str) -> PathBuf {
-    let folder =
-        std::env::temp_dir().join(format!("outboard-packaging-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
-    folder
-}
-
 #[test]
 fn completions_know_every_command() {
-    let folder = folder("completions");
+    let folder = Folder::create();
     for shell in ["bash", "zsh", "fish"] {
         let script = said(&outboard(&["completions", shell]));
         assert!(script.contains("OUTBOARD_COMPLETE"), "{shell}: {script}");
@@ -65,7 +57,7 @@ fn completions_know_every_command() {
         "OB0101 OB0102 OB0103 OB0104 OB0105 OB0106 OB0107 OB0108 OB0109"
     );
 
-    let file = folder.join("outboard.toml").display().to_string();
+    let file = folder.path("outboard.toml");
     let contexts =
         "[contexts.lab]\nserver = \"gpu1\"\n[contexts.lobby]\nserver = \"unix:/run/x.sock\"\n";
     std::fs::write(&file, contexts).expect("it can be written");
@@ -78,7 +70,7 @@ fn completions_know_every_command() {
         "nobody is told of mistakes"
     );
 
-    let admin = folder.join("admin.sock").display().to_string();
+    let admin = folder.path("admin.sock");
     let server = Server::start_with(&["--driver", "cpu", "--admin", &admin], &[]);
     let mut program = Program::new("endless").start_through(&server);
     program.wait_for_line("running");
@@ -88,7 +80,6 @@ fn completions_know_every_command() {
     assert_eq!(complete(&format!("outboard kill --admin {admin} {}", &id[..1])), id);
     assert_eq!(complete(&format!("outboard trace --admin {admin} {}", &id[..3])), id);
     assert_eq!(complete(&format!("outboard kill --admin={admin} --owner an")), "anonymous");
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 /// What bash would write when somebody presses the tabulator key behind these words, by the script
@@ -106,7 +97,7 @@ fn complete(folder: &Path, words: &str) -> String {
 
 #[test]
 fn every_command_has_a_manual_page() {
-    let folder = folder("man");
+    let folder = Folder::create();
     said(&outboard(&["man", folder.to_str().expect("a plain path")]));
     for name in subcommands() {
         let page = std::fs::read_to_string(folder.join(format!("outboard-{name}.1")))
@@ -132,7 +123,6 @@ fn every_command_has_a_manual_page() {
         hidden.iter().all(|name| !folder.join(format!("outboard-{name}.1")).exists()),
         "what is hidden has none"
     );
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 fn texts(value: &Value) -> Vec<String> {
@@ -191,7 +181,7 @@ fn checked(
 
 #[test]
 fn a_container_gets_the_client() {
-    let folder = folder("cdi");
+    let folder = Folder::create();
     let socket = folder.join("run/x.sock");
     std::fs::create_dir(folder.join("run")).expect("a folder can be made");
     let text = |path: &Path| path.to_str().expect("a plain path").to_owned();
@@ -240,7 +230,6 @@ fn a_container_gets_the_client() {
         Command::new(&program).envs(variables).output().expect("the program starts")
     };
     assert!(said(&output).starts_with("vector_add: "), "{output:?}");
-    let _ = std::fs::remove_dir_all(&folder);
     if !can_isolate {
         skip!("no namespaces can be made here: only the specification's variables");
     }
@@ -250,10 +239,9 @@ fn a_container_gets_the_client() {
 /// is secret stays out of the specification.
 #[test]
 fn a_container_shows_the_token_that_it_was_given() {
-    let folder = folder("cdi-token");
-    let text = |name: &str| folder.join(name).to_str().expect("a plain path").to_owned();
-    let (socket, state, token, authorities) =
-        (text("x.sock"), text("state"), text("token"), text("ca.pem"));
+    let folder = Folder::create();
+    let [socket, state, token, authorities] =
+        ["x.sock", "state", "token", "ca.pem"].map(|name| folder.path(name));
     let made = outboard(&["token", "create", "--json", "--owner", "alice", "--state", &state]);
     let made: Value = serde_json::from_str(&said(&made)).expect("JSON");
     let secret = made["token"].as_str().expect("a token");
@@ -300,7 +288,6 @@ fn a_container_shows_the_token_that_it_was_given() {
         variables["OUTBOARD_TLS_FINGERPRINT"] == "sha256:0"
             && mounts.iter().all(|(host, _)| *host != token)
     );
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 /// The manifest for clusters says to the server what it understands, and what it is told elsewhere
@@ -321,7 +308,7 @@ fn a_cluster_is_told_what_the_server_understands() {
         .lines()
         .map(|line| line.strip_prefix("    ").unwrap_or(line).to_owned() + "\n")
         .collect();
-    let folder = folder("cluster");
+    let folder = Folder::create();
     let file = folder.join("outboard.toml");
     std::fs::write(&file, &settings).expect("it can be written");
     said(&outboard(&["config", "check", file.to_str().expect("a plain path")]));
@@ -348,7 +335,6 @@ fn a_cluster_is_told_what_the_server_understands() {
         let name = format!("OUTBOARD_{}", line.split([',', '}']).next().unwrap_or_default().trim());
         assert!(shown.contains(&name), "{name}");
     }
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What administrators see of a server, and how they end sessions.
 
-use outboard_e2e::{Program, Running, Server, Terminal, command, outboard, within};
+use outboard_e2e::{Folder, Program, Running, Server, Terminal, command, outboard, within};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -154,10 +154,9 @@ fn who_asks_for_what_is_not_there_is_told() {
 fn nonsense_at_the_administrators_socket_harms_nobody() {
     use std::io::{Read, Write};
     use std::os::unix::fs::MetadataExt;
-    let path =
-        std::env::temp_dir().join(format!("outboard-seeing-{}.admin.sock", std::process::id()));
-    let name = path.to_str().expect("a plain path");
-    let server = Server::start_with(&["--driver", "cpu", "--admin", name], &[]);
+    let folder = Folder::create();
+    let path = folder.path("admin.sock");
+    let server = Server::start_with(&["--driver", "cpu", "--admin", &path], &[]);
     assert_eq!(std::fs::metadata(&path).expect("the socket is there").mode() & 0o777, 0o600);
     let _running = endless(&server, "1", "tcp");
     for (bytes, answer) in [
@@ -177,7 +176,7 @@ fn nonsense_at_the_administrators_socket_harms_nobody() {
             String::from_utf8_lossy(&said)
         );
     }
-    let listing = json(&["sessions", "--json", "--admin", name]);
+    let listing = json(&["sessions", "--json", "--admin", &path]);
     assert_eq!(listing["sessions"].as_array().map(Vec::len), Some(1));
 }
 

@@ -31,7 +31,7 @@ impl Rounds {
     /// With the first device of each of these addresses.
     fn start(addresses: [&str; 2], transport: &str, args: &[&str]) -> Rounds {
         let folder = Folder::create();
-        let program = Program::new("each_device").arg(folder.0.to_str().expect("a plain path"));
+        let program = Program::new("each_device").arg(folder.to_str().expect("a plain path"));
         let program = program.env("OUTBOARD_TRANSPORT", transport);
         let program = args.iter().fold(program, |program, arg| program.arg(arg));
         let mut running =

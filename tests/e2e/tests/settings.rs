@@ -1,29 +1,23 @@
 //! Settings: a flag, else the environment, else the configuration file, else the default.
 
-use std::path::PathBuf;
+use std::io::Write;
 use std::process::Output;
 
-use outboard_e2e::{Server, command};
+use outboard_e2e::{Folder, Server, command};
+use tempfile::NamedTempFile;
 
 /// A configuration file of a test; gone when dropped.
-struct Configuration(PathBuf);
+struct Configuration(NamedTempFile);
 
 impl Configuration {
-    fn new(name: &str, text: &str) -> Configuration {
-        let path = std::env::temp_dir()
-            .join(format!("outboard-settings-{name}-{}.toml", std::process::id()));
-        std::fs::write(&path, text).expect("a temporary file can be written");
-        Configuration(path)
+    fn new(text: &str) -> Configuration {
+        let mut file = NamedTempFile::with_suffix(".toml").expect("a temporary file can be made");
+        file.write_all(text.as_bytes()).expect("it can be written");
+        Configuration(file)
     }
 
     fn path(&self) -> &str {
-        self.0.to_str().expect("a plain path")
-    }
-}
-
-impl Drop for Configuration {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        self.0.path().to_str().expect("a plain path")
     }
 }
 
@@ -54,7 +48,7 @@ fn shown(args: &[&str], env: &[(&str, &str)], key: &str) -> (String, String) {
 
 #[test]
 fn mistakes_are_all_told_and_nothing_starts() {
-    let file = Configuration::new("wrong", "[serve]\nlisen = \"::\"\nwarm = 99\n");
+    let file = Configuration::new("[serve]\nlisen = \"::\"\nwarm = 99\n");
     let output = outboard(&["config", "check", file.path()], &[]);
     let text = said(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
@@ -65,7 +59,7 @@ fn mistakes_are_all_told_and_nothing_starts() {
     assert!(output.status.code() == Some(1) && said(&output.stderr).contains("OB0703"));
     let output = outboard(&["config", "check", "/nonexistent/outboard.toml"], &[]);
     assert!(output.status.code() == Some(1) && said(&output.stderr).contains("OB0704"));
-    let right = Configuration::new("right", "[serve]\nwarm = 0\n");
+    let right = Configuration::new("[serve]\nwarm = 0\n");
     let output = outboard(&["config", "check", right.path()], &[]);
     assert!(
         output.status.success() && said(&output.stdout).contains("is right: 1 setting"),
@@ -75,10 +69,8 @@ fn mistakes_are_all_told_and_nothing_starts() {
 
 #[test]
 fn flags_go_before_the_environment_and_that_before_the_file() {
-    let file = Configuration::new(
-        "order",
-        "[serve]\nwarm = 3\ndriver = \"cpu\"\n\n[client]\nserver = \"gpu1\"\n",
-    );
+    let file =
+        Configuration::new("[serve]\nwarm = 3\ndriver = \"cpu\"\n\n[client]\nserver = \"gpu1\"\n");
     let named = ["--config", file.path()];
     let (value, from) = shown(&named, &[], "warm");
     assert!(value == "3" && from.ends_with(".toml:2"), "{value} {from}");
@@ -99,18 +91,17 @@ fn flags_go_before_the_environment_and_that_before_the_file() {
 
 #[test]
 fn a_server_and_its_client_take_what_the_file_says() {
-    let socket =
-        std::env::temp_dir().join(format!("outboard-settings-{}.sock", std::process::id()));
-    let socket = socket.to_str().expect("a plain path");
+    let folder = Folder::create();
+    let socket = folder.path("x.sock");
     let text = format!(
         "[serve]\nsocket = \"{socket}\"\ndriver = \"/nonexistent/x.so\"\n\n[client]\nserver = \"unix:{socket}\"\n"
     );
-    let file = Configuration::new("used", &text);
+    let file = Configuration::new(&text);
     // The socket comes from the file, the driver from the flag in spite of it.
     let _server = Server::start_with(&["--driver", "cpu", "--config", file.path()], &[]);
     let output = outboard(&["devices", "--config", file.path()], &[]);
     let text = said(&output.stdout);
-    assert!(output.status.success() && text.contains(socket), "{text}{}", said(&output.stderr));
+    assert!(output.status.success() && text.contains(&socket), "{text}{}", said(&output.stderr));
     // The program is told, too, and its own arguments are not ours.
     let output = outboard(
         &["--config", file.path(), "run", "sh", "-c", "echo $OUTBOARD_SERVER $1", "sh", "--config"],
@@ -132,9 +123,9 @@ fn a_server_and_its_client_take_what_the_file_says() {
 
 #[test]
 fn commands_for_the_server_find_what_its_settings_say() {
-    let state =
-        std::env::temp_dir().join(format!("outboard-settings-state-{}", std::process::id()));
-    let file = Configuration::new("state", &format!("[serve]\nstate = \"{}\"\n", state.display()));
+    let folder = Folder::create();
+    let state = folder.join("state");
+    let file = Configuration::new(&format!("[serve]\nstate = \"{}\"\n", state.display()));
     let output = outboard(&["token", "create", "--owner", "me", "--config", file.path()], &[]);
     assert!(output.status.success(), "{}", said(&output.stderr));
     assert!(state.is_dir(), "the token is where the server looks for it");
@@ -146,8 +137,7 @@ fn commands_for_the_server_find_what_its_settings_say() {
     let own = fingerprint(&file);
     // Another certificate, as the one of an authority would be.
     let other = state.join("other");
-    let other_file =
-        Configuration::new("other", &format!("[serve]\nstate = \"{}\"\n", other.display()));
+    let other_file = Configuration::new(&format!("[serve]\nstate = \"{}\"\n", other.display()));
     let theirs = fingerprint(&other_file);
     let (certificate, key) = (other.join("server.crt"), other.join("server.key"));
     let text = format!(
@@ -156,11 +146,10 @@ fn commands_for_the_server_find_what_its_settings_say() {
         certificate.display(),
         key.display()
     );
-    let named = Configuration::new("named", &text);
+    let named = Configuration::new(&text);
     assert!(own != theirs && fingerprint(&named) == theirs, "it is the one that the server shows");
     let output = outboard(&["token", "create", "--owner", "me", "--config", named.path()], &[]);
     assert!(said(&output.stdout).contains(theirs.trim()), "{}", said(&output.stdout));
-    let _ = std::fs::remove_dir_all(&state);
 }
 
 #[test]

@@ -6,14 +6,12 @@
 
 #![allow(clippy::print_stdout)]
 
-use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use outboard_e2e::{Driver, History, PATIENCE, Program, Running, Server, is_alive, within};
+use outboard_e2e::{Driver, Folder, History, PATIENCE, Program, Running, Server, is_alive, within};
 use parking_lot::RwLock;
 
 /// Without `OUTBOARD_SOAK_SECONDS`.
@@ -128,14 +126,12 @@ fn nothing_grows_while_programs_come_and_go() {
     let seconds =
         std::env::var("OUTBOARD_SOAK_SECONDS").ok().map(|text| text.parse().expect("seconds"));
     let time = seconds.map_or(SHORT, Duration::from_secs);
-    let end: PathBuf =
-        std::env::temp_dir().join(format!("outboard-e2e-soak-{}", std::process::id()));
+    let folder = Folder::create();
     let server = Server::start_with(
         &["--driver", Driver::chosen().name(), "--warm", "1", "--session-memory", "512M"],
         &[],
     );
-    let steady =
-        |name, program| Steady::start(name, program, &server, end.to_str().expect("a plain path"));
+    let steady = |name, program| Steady::start(name, program, &server, &folder.path("end"));
     let mut steady = [
         steady("over TCP", Program::new("steady")),
         steady("over shared memory", Program::new("steady").sharing_memory()),
@@ -193,7 +189,7 @@ fn nothing_grows_while_programs_come_and_go() {
             }
         }
     });
-    fs::write(&end, "").expect("a file can be written");
+    folder.write("end", "");
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     println!(
         "{} s: {} programs, {} killed, {} faults, {} strangers, {} questions",
@@ -214,7 +210,6 @@ fn nothing_grows_while_programs_come_and_go() {
         println!("{}", outcome.stdout.lines().last().unwrap_or_default());
         assert!(within(PATIENCE, || !is_alive(steady.worker)), "its worker ends");
     }
-    let _ = fs::remove_file(&end);
     assert!(grown.is_empty(), "{}", grown.join("; "));
     assert!(
         within(PATIENCE, || server.records().is_empty()),

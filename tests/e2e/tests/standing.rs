@@ -8,36 +8,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outboard_e2e::{
-    Driver, PATIENCE, Program, Running, Server, command, dist, is_alive, outboard, within,
+    Driver, Folder, PATIENCE, Program, Running, Server, command, dist, is_alive, outboard, within,
 };
 
-/// A file that a program waits for; removed when dropped.
-struct Sign(PathBuf);
+/// A file that a program waits for.
+struct Sign(Folder);
 
 impl Sign {
-    fn new(name: &str) -> Sign {
-        Sign(
-            std::env::temp_dir().join(format!("outboard-e2e-end-of-{name}-{}", std::process::id())),
-        )
+    fn new() -> Sign {
+        Sign(Folder::create())
     }
 
-    fn path(&self) -> &str {
-        self.0.to_str().expect("a plain path")
+    fn path(&self) -> String {
+        self.0.path("sign")
     }
 
     fn give(&self) {
-        fs::write(&self.0, "").expect("the file can be written");
-    }
-}
-
-impl Drop for Sign {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        self.0.write("sign", "");
     }
 }
 
 fn steady(server: &Server, end: &Sign) -> Running {
-    let mut program = Program::new("steady").arg(end.path()).start_through(server);
+    let mut program = Program::new("steady").arg(&end.path()).start_through(server);
     program.wait_for_line("running");
     program
 }
@@ -50,7 +42,7 @@ fn end_well(program: Running, end: &Sign, what: &str) {
 }
 
 fn survives(name: &str, server: &mut Server, start: impl Fn(&Server, &Sign) -> Running) {
-    let end = Sign::new(name);
+    let end = Sign::new();
     let mut program = start(server, &end);
     let worker = server.only_worker();
     for _ in 0..2 {
@@ -79,7 +71,7 @@ fn a_program_goes_on_when_its_server_is_killed_and_starts_again() {
 fn so_does_one_that_shares_memory_with_its_worker() {
     survives("killed-shm", &mut Server::start(), |server, end| {
         let mut program =
-            Program::new("steady").arg(end.path()).sharing_memory().start_through(server);
+            Program::new("steady").arg(&end.path()).sharing_memory().start_through(server);
         program.wait_for_line("running");
         program
     });
@@ -95,9 +87,9 @@ fn so_does_one_whose_worker_is_confined() {
 #[test]
 fn lanes_are_opened_with_the_next_server() {
     let mut server = Server::start();
-    let (end, begin) = (Sign::new("lanes-end"), Sign::new("lanes-begin"));
+    let (end, begin) = (Sign::new(), Sign::new());
     let mut program =
-        Program::new("steady").arg(end.path()).arg(begin.path()).start_through(&server);
+        Program::new("steady").arg(&end.path()).arg(&begin.path()).start_through(&server);
     program.wait_for_line("waiting");
     server.kill();
     server.start_again();
@@ -110,7 +102,7 @@ fn lanes_are_opened_with_the_next_server() {
 fn a_stopping_server_lets_a_program_finish_and_says_why_it_takes_no_other() {
     let mut server =
         Server::start_with(&["--driver", Driver::chosen().name(), "--drain", "600"], &[]);
-    let end = Sign::new("drain");
+    let end = Sign::new();
     let mut program = steady(&server, &end);
     server.ask_to_stop();
     let refused = || {
@@ -129,7 +121,7 @@ fn a_stopping_server_lets_a_program_finish_and_says_why_it_takes_no_other() {
 fn no_program_fails_while_its_server_is_upgraded() {
     const UPGRADES: u64 = 5;
     let server = Server::start_with(&["--driver", Driver::chosen().name(), "--warm", "1"], &[]);
-    let end = Sign::new("upgraded");
+    let end = Sign::new();
     let program = steady(&server, &end);
     let done = AtomicBool::new(false);
     let ran = std::thread::scope(|scope| {
@@ -186,9 +178,9 @@ fn who_looks_on_sees_the_next_release() {
 }
 
 /// An installation whose program can be replaced.
-fn installation(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("outboard-e2e-{name}-{}", std::process::id()));
-    fs::create_dir_all(folder.join("bin")).expect("a folder can be made");
+fn installation() -> Folder {
+    let folder = Folder::create();
+    fs::create_dir(folder.join("bin")).expect("a folder can be made");
     std::os::unix::fs::symlink(dist().join("lib"), folder.join("lib")).expect("a link can be made");
     folder
 }
@@ -216,7 +208,7 @@ fn install(program: &Path, script: Option<&str>) {
 
 #[test]
 fn a_server_becomes_the_program_that_was_put_in_its_place() {
-    let folder = installation("replaced");
+    let folder = installation();
     let outboard = folder.join("bin/outboard");
     install(&outboard, None);
     let inode = |path: &Path| {
@@ -225,7 +217,7 @@ fn a_server_becomes_the_program_that_was_put_in_its_place() {
     let server = Server::start_program(&outboard, &["--driver", Driver::chosen().name()], &[]);
     let runs = PathBuf::from(format!("/proc/{}/exe", server.id()));
     let first = inode(&runs);
-    let end = Sign::new("replaced");
+    let end = Sign::new();
     let program = steady(&server, &end);
 
     // One that cannot serve is not taken.
@@ -248,7 +240,6 @@ fn a_server_becomes_the_program_that_was_put_in_its_place() {
     assert!(inode(&runs) == inode(&outboard) && inode(&runs) != first);
     Program::new("vector_add").through(&server).expect_success("a program with the new release");
     end_well(program, &end, "the program of the old release");
-    let _ = fs::remove_dir_all(&folder);
 }
 
 #[test]
@@ -257,7 +248,7 @@ fn whoever_asks_for_an_upgrade_is_told_what_became_of_it() {
     let (upgraded, said) = upgrade(&server, &[]);
     assert!(upgraded && said.contains("is the program that it was already"), "{said}");
     assert!(said.contains("There were no sessions"), "{said}");
-    let ends = ["told-1", "told-2"].map(Sign::new);
+    let ends = [Sign::new(), Sign::new()];
     let programs = [0, 1].map(|which: usize| steady(&server, &ends[which]));
     let (upgraded, said) = upgrade(&server, &["--json"]);
     let said: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
@@ -292,7 +283,7 @@ fn a_service_manager_asks_by_process() {
 
 #[test]
 fn a_program_that_would_look_for_sessions_elsewhere_is_not_taken() {
-    let folder = installation("elsewhere");
+    let folder = installation();
     let program = folder.join("bin/outboard");
     install(&program, None);
     let server = Server::start_program(&program, &["--driver", Driver::chosen().name()], &[]);
@@ -317,13 +308,11 @@ fn a_program_that_would_look_for_sessions_elsewhere_is_not_taken() {
     install(&program, None);
     let (upgraded, said) = upgrade(&server, &[]);
     assert!(upgraded, "{said}");
-    let _ = fs::remove_dir_all(&folder);
 }
 
 #[test]
 fn what_a_killed_server_leaves_is_removed_by_the_next_one() {
-    let folder = std::env::temp_dir().join(format!("outboard-e2e-left-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder can be made");
+    let folder = Folder::create();
     let env = [("XDG_RUNTIME_DIR", folder.to_str().expect("a plain path"))];
     let start = || Server::start_with(&["--driver", Driver::chosen().name()], &env);
     let sockets = || -> Vec<PathBuf> {
@@ -351,19 +340,18 @@ fn what_a_killed_server_leaves_is_removed_by_the_next_one() {
     };
     assert_eq!((named(&killed), named(&lives), named(&next)), (0, 2, 2), "{:?}", sockets());
     drop((lives, next));
-    let _ = fs::remove_dir_all(&folder);
 }
 
 #[test]
 fn settings_that_would_end_the_server_are_found_before_it_takes_them() {
-    let folder = installation("settings");
+    let folder = installation();
     let file = folder.join("outboard.toml");
     let set = |text: &str| fs::write(&file, text).expect("the file can be written");
     let driver = format!("[serve]\ndriver = \"{}\"\n", Driver::chosen().name());
     set(&driver);
     let path = file.to_str().expect("a plain path");
     let server = Server::start_with(&[], &[("OUTBOARD_CONFIG", path)]);
-    let end = Sign::new("settings");
+    let end = Sign::new();
     let program = steady(&server, &end);
     for (settings, code) in [
         ("[serve]\ngrace = \"long\"\n", "OB0703"),
@@ -385,12 +373,11 @@ fn settings_that_would_end_the_server_are_found_before_it_takes_them() {
     server.expect_logged("OB0906");
     Program::new("vector_add").through(&server).expect_success("a new program");
     end_well(program, &end, "the program");
-    let _ = fs::remove_dir_all(&folder);
 }
 
 #[test]
 fn a_release_that_does_not_come_up_is_told() {
-    let folder = installation("dies");
+    let folder = installation();
     let program = folder.join("bin/outboard");
     install(&program, None);
     let mut server = Server::start_program(&program, &["--driver", Driver::chosen().name()], &[]);
@@ -401,12 +388,11 @@ fn a_release_that_does_not_come_up_is_told() {
     assert_eq!(server.ended(PATIENCE).and_then(|status| status.code()), Some(9));
     let (upgraded, said) = upgrade(&server, &[]);
     assert!(!upgraded && said.contains("OB0901"), "{said}");
-    let _ = fs::remove_dir_all(&folder);
 }
 
 #[test]
 fn a_server_that_stops_during_the_check_is_not_upgraded() {
-    let folder = installation("slow");
+    let folder = installation();
     let (program, asked) = (folder.join("bin/outboard"), folder.join("asked"));
     install(&program, None);
     let mut server = Server::start_program(&program, &["--driver", Driver::chosen().name()], &[]);
@@ -422,5 +408,4 @@ fn a_server_that_stops_during_the_check_is_not_upgraded() {
         assert!(!upgraded && said.contains("it is stopping") && said.contains("OB0801"), "{said}");
     });
     assert_eq!(server.ended(PATIENCE).and_then(|status| status.code()), Some(0));
-    let _ = fs::remove_dir_all(&folder);
 }

@@ -7,14 +7,7 @@ use outboard_e2e::{Program, Server};
 
 /// Round trips by function, of so many steps.
 fn waits(server: &Server, kind: &str, steps: u32) -> BTreeMap<String, u64> {
-    let file = std::env::temp_dir()
-        .join(format!("outboard-steps-{}-{kind}-{steps}.json", std::process::id()));
-    let program = Program::new("steps").arg(kind).arg(&steps.to_string());
-    let program = program.env("OUTBOARD_PROFILE", file.to_str().expect("a plain path"));
-    program.through(server).expect_success(kind);
-    let text = std::fs::read(&file).expect("the program has left its profile");
-    let _ = std::fs::remove_file(&file);
-    let profile: serde_json::Value = serde_json::from_slice(&text).expect("the profile is JSON");
+    let profile = Program::new("steps").arg(kind).arg(&steps.to_string()).statistics(server);
     let functions = profile["functions"].as_object().expect("functions are told");
     let trips = |function: &serde_json::Value| {
         function["round_trips"].as_u64().expect("round trips are counted")

@@ -1,7 +1,7 @@
 //! Traces of sessions: taken by an administrator, and sent to a collector, which is a small one of
 //! the test's own.
 
-use outboard_e2e::{Program, Running, Server, outboard, within};
+use outboard_e2e::{Folder, Program, Running, Server, outboard, within};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -248,8 +248,8 @@ fn one_session_is_traced_on_demand() {
     let session = sessions
         .find(|session| session["client"].as_str().is_some_and(|name| name.ends_with(&client)));
     let id = session.expect("it is listed")["id"].as_str().expect("a number").to_owned();
-    let file = std::env::temp_dir().join(format!("outboard-trace-{}.json", std::process::id()));
-    let path = file.to_str().expect("a plain path");
+    let folder = Folder::create();
+    let file = folder.path("trace.json");
     for _ in 0..2 {
         let output = outboard(&[
             "trace",
@@ -257,7 +257,7 @@ fn one_session_is_traced_on_demand() {
             "--seconds",
             "0.5",
             "-o",
-            path,
+            &file,
             "--server",
             server.address(),
         ]);
@@ -279,7 +279,6 @@ fn one_session_is_traced_on_demand() {
         let said = root["attributes"].to_string();
         assert!(said.contains(&client) && said.contains(&id), "{said}");
     }
-    std::fs::remove_file(&file).expect("the file can be removed");
     let output = outboard(&["trace", "abcd", "--server", server.address()]);
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("OB0903"));
 }

@@ -182,5 +182,5 @@ fn a_server_that_cannot_know_its_guests_does_not_start() {
         !refused.status.success() && said.contains("virtual machines can reach this server"),
         "{said}"
     );
-    assert!(!folder.0.join("v.sock_9470").exists(), "it leaves no socket");
+    assert!(!folder.join("v.sock_9470").exists(), "it leaves no socket");
 }

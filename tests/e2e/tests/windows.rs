@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outboard_e2e::{
@@ -38,7 +36,7 @@ fn serve(args: &[&str], env: &[(&str, &str)]) -> Server {
 /// where they should.
 struct Run {
     running: Running,
-    profile: PathBuf,
+    folder: Folder,
 }
 
 /// What came of it.
@@ -49,12 +47,9 @@ struct Shown {
 }
 
 fn start(program: Program, list: &str) -> Run {
-    static RUNS: AtomicU32 = AtomicU32::new(0);
-    let run = RUNS.fetch_add(1, Ordering::Relaxed);
-    let profile =
-        std::env::temp_dir().join(format!("outboard-windows-{}-{run}.json", std::process::id()));
-    let program = program.env("OUTBOARD_PROFILE", profile.to_str().expect("a plain path"));
-    Run { running: program.start_through_list(list), profile }
+    let folder = Folder::create();
+    let program = program.env("OUTBOARD_PROFILE", &folder.path("profile"));
+    Run { running: program.start_through_list(list), folder }
 }
 
 fn program(args: &[&str]) -> Program {
@@ -79,10 +74,8 @@ impl Run {
     fn finish(self) -> Shown {
         let outcome = self.running.finish();
         outcome.expect_success("windows");
-        let said: serde_json::Value =
-            serde_json::from_slice(&fs::read(&self.profile).expect("the client library wrote it"))
-                .expect("JSON");
-        fs::remove_file(&self.profile).expect("it can be removed");
+        let profile = fs::read(self.folder.join("profile")).expect("the client library wrote it");
+        let said: serde_json::Value = serde_json::from_slice(&profile).expect("JSON");
         let first = said["window"].as_str().map(|text| hex(text.trim_start_matches("0x")));
         let window = first.map(|first| {
             Window::all()

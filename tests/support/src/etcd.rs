@@ -3,9 +3,10 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// Names the program in place of the one that `cargo xtask etcd` lays out.
 const VARIABLE: &str = "OUTBOARD_ETCD";
@@ -37,7 +38,7 @@ pub struct Certificates {
 #[derive(Debug)]
 pub struct Etcd {
     members: Vec<Member>,
-    folder: PathBuf,
+    _folder: TempDir,
 }
 
 #[derive(Debug)]
@@ -65,16 +66,15 @@ fn spawn(arguments: &[String]) -> Child {
 }
 
 impl Etcd {
-    /// Starts one of so many members, if this machine has the program. `name` is the test's.
-    pub fn start(name: &str, count: usize) -> Option<Etcd> {
-        Etcd::start_with(name, count, None)
+    /// Starts one of so many members, if this machine has the program.
+    pub fn start(count: usize) -> Option<Etcd> {
+        Etcd::start_with(count, None)
     }
 
     /// The same, which speaks only with those who have a certificate of the authority.
-    pub fn start_with(name: &str, count: usize, tls: Option<&Certificates>) -> Option<Etcd> {
+    pub fn start_with(count: usize, tls: Option<&Certificates>) -> Option<Etcd> {
         program()?;
-        let folder = std::env::temp_dir().join(format!("outboard-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
+        let folder = tempfile::tempdir().expect("a folder can be made");
         let ports: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
         let peers = ports.iter().enumerate();
         let peers: Vec<String> =
@@ -94,7 +94,7 @@ impl Etcd {
             let peer = format!("http://127.0.0.1:{peer}");
             let mut all = vec![
                 format!("--name=m{at}"),
-                format!("--data-dir={}", folder.join(format!("m{at}")).display()),
+                format!("--data-dir={}", folder.path().join(format!("m{at}")).display()),
                 format!("--listen-client-urls={listens}"),
                 format!("--advertise-client-urls={listens}"),
                 format!("--listen-peer-urls={peer}"),
@@ -111,7 +111,7 @@ impl Etcd {
             let arguments = arguments(at, *ports);
             Member { port: ports.0, child: spawn(&arguments), arguments }
         });
-        let etcd = Etcd { members: members.collect(), folder: folder.clone() };
+        let etcd = Etcd { members: members.collect(), _folder: folder };
         let until = Instant::now() + STARTUP;
         // One that is encrypted is asked by brokers, which wait for it.
         while tls.is_none() && !etcd.members.iter().all(Member::is_well) {
@@ -169,11 +169,6 @@ impl Etcd {
     fn signal(&self, at: usize, signal: Signal) {
         kill_process(Pid::from_child(&self.members[at].child), signal).expect("it runs");
     }
-
-    /// The folder of all members.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
 }
 
 impl Member {
@@ -207,6 +202,5 @@ impl Drop for Etcd {
             let _ = member.child.kill();
             let _ = member.child.wait();
         }
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

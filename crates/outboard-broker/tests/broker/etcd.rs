@@ -19,7 +19,7 @@ fn candidate(url: &str, name: &str) -> Candidate {
 
 #[tokio::test]
 async fn one_leads_and_a_former_leader_writes_nothing() {
-    let Some(etcd) = Etcd::start("former", 1) else { skip!("there is no etcd") };
+    let Some(etcd) = Etcd::start(1) else { skip!("there is no etcd") };
     let url = etcd.url();
     let (mut first, mut second) = (candidate(&url, "first"), candidate(&url, "second"));
     assert_eq!(second.leader().await.unwrap(), None);
@@ -52,7 +52,7 @@ async fn one_leads_and_a_former_leader_writes_nothing() {
 
 #[tokio::test]
 async fn one_that_resigns_is_followed_at_once() {
-    let Some(etcd) = Etcd::start("resigns", 1) else { skip!("there is no etcd") };
+    let Some(etcd) = Etcd::start(1) else { skip!("there is no etcd") };
     let (mut first, mut second) = (candidate(&etcd.url(), "a"), candidate(&etcd.url(), "b"));
     let (leadership, _store) = elected(&mut first).await;
     let begun = Instant::now();
@@ -65,7 +65,7 @@ async fn one_that_resigns_is_followed_at_once() {
 
 #[test]
 fn what_a_stopped_member_does_late_changes_nothing() {
-    let Some(place) = Place::etcd("late", 3) else { skip!("there is no etcd") };
+    let Some(place) = Place::etcd(3) else { skip!("there is no etcd") };
     let Place::Etcd(_, Some(etcd)) = &place else { panic!("it was started") };
     let mut store = place.open();
     store.memory().unwrap();

@@ -7,43 +7,26 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tempfile::{TempDir, tempdir};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
-
-/// A folder of a test's own.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("outboard-store-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 pub(crate) enum Place {
     File(PathBuf),
     /// A folder that goes with the test that made it.
-    OwnFile(Folder),
+    OwnFile(TempDir),
     /// The address of an etcd, which goes with the test that started it.
     Etcd(String, Option<Etcd>),
 }
 
 impl Place {
-    pub(crate) fn file(name: &str) -> Place {
-        Place::OwnFile(Folder::new(name))
+    pub(crate) fn file() -> Place {
+        Place::OwnFile(tempdir().unwrap())
     }
 
     /// An etcd of so many members, if this machine has the program.
-    pub(crate) fn etcd(name: &str, members: usize) -> Option<Place> {
-        let etcd = Etcd::start(name, members)?;
+    pub(crate) fn etcd(members: usize) -> Option<Place> {
+        let etcd = Etcd::start(members)?;
         Some(Place::Etcd(etcd.url(), Some(etcd)))
     }
 
@@ -57,7 +40,8 @@ impl Place {
 
     pub(crate) fn name(&self) -> String {
         match self {
-            Place::File(folder) | Place::OwnFile(Folder(folder)) => folder.display().to_string(),
+            Place::File(folder) => folder.display().to_string(),
+            Place::OwnFile(folder) => folder.path().display().to_string(),
             Place::Etcd(url, _) => url.clone(),
         }
     }
@@ -65,7 +49,8 @@ impl Place {
     /// The store, of which nobody else leads.
     pub(crate) fn open(&self) -> Opened {
         match self {
-            Place::File(folder) | Place::OwnFile(Folder(folder)) => open_file(folder),
+            Place::File(folder) => open_file(folder),
+            Place::OwnFile(folder) => open_file(folder.path()),
             Place::Etcd(url, _) => lead(url),
         }
     }

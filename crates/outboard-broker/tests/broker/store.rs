@@ -1,6 +1,6 @@
 //! What is kept survives a kill at any time, in a file and in an etcd, and has one user.
 
-use crate::places::{Folder, Place};
+use crate::places::Place;
 use crate::world::{World, ask, asker, keep, request, server};
 use outboard_broker::desk::{
     Account, Change, Desk, Former, Keys, Memory, Outcome, Rules, Stands, Used,
@@ -15,15 +15,16 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use tempfile::tempdir;
 
 #[test]
 fn what_is_kept_in_a_file_is_read_again() {
-    is_read_again(&Place::file("same"));
+    is_read_again(&Place::file());
 }
 
 #[test]
 fn what_is_kept_in_etcd_is_read_again() {
-    let Some(place) = Place::etcd("same", 1) else { skip!("there is no etcd") };
+    let Some(place) = Place::etcd(1) else { skip!("there is no etcd") };
     is_read_again(&place);
 }
 
@@ -81,22 +82,22 @@ fn is_read_again(place: &Place) {
 
 #[test]
 fn two_brokers_do_not_share_a_file() {
-    let folder = Folder::new("two");
-    let first = FileStore::open(&folder.0).unwrap();
-    let error = FileStore::open(&folder.0).unwrap_err();
+    let folder = tempdir().unwrap();
+    let first = FileStore::open(folder.path()).unwrap();
+    let error = FileStore::open(folder.path()).unwrap_err();
     assert!(matches!(error, StoreError::InUse { .. }));
     assert!(error.to_string().starts_with("another broker uses "), "{error}");
     drop(first);
-    FileStore::open(&folder.0).unwrap();
+    FileStore::open(folder.path()).unwrap();
 }
 
 #[test]
 fn the_file_is_its_users_alone() {
-    let folder = Folder::new("mine");
-    drop(FileStore::open(&folder.0).unwrap());
-    let mode = |name: &str| std::fs::metadata(folder.0.join(name)).unwrap().mode() & 0o777;
+    let folder = tempdir().unwrap();
+    drop(FileStore::open(folder.path()).unwrap());
+    let mode = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().mode() & 0o777;
     assert_eq!(mode("pool.redb"), 0o600);
-    let keys = |may_make| signing_keys(&folder.0, may_make);
+    let keys = |may_make| signing_keys(folder.path(), may_make);
     let texts = || -> Vec<String> {
         keys(false).unwrap().iter().map(|key| key.public().to_text()).collect()
     };
@@ -104,9 +105,9 @@ fn the_file_is_its_users_alone() {
     let key = keys(true).unwrap()[0].public().to_text();
     assert_eq!((mode("lease.key"), texts()), (0o600, vec![key.clone()]));
     // A new one comes before it, and does not replace it.
-    let newer = add_key(&folder.0).unwrap();
+    let newer = add_key(folder.path()).unwrap();
     assert_eq!((mode("lease.key"), texts()), (0o600, vec![newer, key]));
-    let path = folder.0.join("lease.key");
+    let path = folder.path().join("lease.key");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert!(keys(true).unwrap_err().to_string().contains("chmod 600"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -116,10 +117,10 @@ fn the_file_is_its_users_alone() {
 
 #[test]
 fn a_damaged_file_is_no_empty_one() {
-    let folder = Folder::new("damaged");
-    drop(FileStore::open(&folder.0).unwrap());
-    std::fs::write(folder.0.join("pool.redb"), vec![7; 4096]).unwrap();
-    let error = FileStore::open(&folder.0).unwrap_err();
+    let folder = tempdir().unwrap();
+    drop(FileStore::open(folder.path()).unwrap());
+    std::fs::write(folder.path().join("pool.redb"), vec![7; 4096]).unwrap();
+    let error = FileStore::open(folder.path()).unwrap_err();
     assert!(error.to_string().contains("cannot be used"), "{error}");
 }
 
@@ -183,13 +184,13 @@ fn be_the_child() {
 fn a_kill_at_any_time_loses_no_lease_and_grants_none_twice() {
     be_the_child();
     let test = "store::a_kill_at_any_time_loses_no_lease_and_grants_none_twice";
-    survives_kills(&Place::file("killed"), test, &Kills { rounds: 25, grants: 60, within_ms: 120 });
+    survives_kills(&Place::file(), test, &Kills { rounds: 25, grants: 60, within_ms: 120 });
 }
 
 #[test]
 fn a_kill_at_any_time_loses_nothing_in_etcd() {
     be_the_child();
-    let Some(place) = Place::etcd("killed", 1) else { skip!("there is no etcd") };
+    let Some(place) = Place::etcd(1) else { skip!("there is no etcd") };
     let test = "store::a_kill_at_any_time_loses_nothing_in_etcd";
     // Each has to wait until the one before leads no more.
     survives_kills(&place, test, &Kills { rounds: 4, grants: 20, within_ms: 4000 });
@@ -267,10 +268,10 @@ fn survives_kills(place: &Place, test: &str, kills: &Kills) {
 
 #[test]
 fn use_that_a_release_before_has_noted_is_taken_over() {
-    let folder = Folder::new("former");
-    drop(FileStore::open(&folder.0).unwrap());
+    let folder = tempdir().unwrap();
+    drop(FileStore::open(folder.path()).unwrap());
     {
-        let file = redb::Database::create(folder.0.join("pool.redb")).unwrap();
+        let file = redb::Database::create(folder.path().join("pool.redb")).unwrap();
         let work = file.begin_write().unwrap();
         let former: redb::TableDefinition<(&str, &str), &[u8]> = redb::TableDefinition::new("used");
         let had = br#"{"device_ms":5,"mib_ms":6}"#.as_slice();
@@ -278,7 +279,7 @@ fn use_that_a_release_before_has_noted_is_taken_over() {
         work.commit().unwrap();
     }
     for _ in 0..2 {
-        let used = FileStore::open(&folder.0).unwrap().memory().unwrap().used;
+        let used = FileStore::open(folder.path()).unwrap().memory().unwrap().used;
         let account = Account {
             day: "2026-11-25".parse().unwrap(),
             owner: "ada".parse().unwrap(),
