@@ -158,7 +158,9 @@ impl Machine {
     /// as a shell would.
     pub(crate) fn run(&self, command: &[String]) -> Result<u8> {
         let kernel = Kernel::ensure()?;
-        let folder = Folder::create()?;
+        // It is not below `target`: paths of sockets must be short.
+        let temporary = tempfile::tempdir()?;
+        let folder = temporary.path();
         let drivers = self.vsock.iter().map(|_| vsock::DRIVER);
         let drivers = drivers.chain(self.network.then_some(network::DRIVER));
         let modules = kernel.files(&MODULES.into_iter().chain(drivers).collect::<Vec<_>>())?;
@@ -171,18 +173,18 @@ impl Machine {
             limit: self.limit,
             network: self.network,
         };
-        initramfs::write(&folder.path.join("first"), &order, &modules)?;
+        initramfs::write(&folder.join("first"), &order, &modules)?;
         step(&format!("booting Linux {} in an emulated machine", kernel.release));
         let mut channels = Vec::new();
         for name in CHANNELS {
-            let path = folder.path.join(name);
+            let path = folder.join(name);
             let listener = UnixListener::bind(&path)
                 .with_context(|| format!("cannot listen at {}", path.display()))?;
             channels.push(thread::spawn(move || pass_on(&listener, name)));
         }
-        let vsock = self.vsock.as_ref().map(|forward| Device::start(&folder.path, forward));
+        let vsock = self.vsock.as_ref().map(|forward| Device::start(folder, forward));
         let vsock = vsock.transpose()?;
-        let mut qemu = self.start(&kernel, &folder.path, vsock.as_ref())?;
+        let mut qemu = self.start(&kernel, folder, vsock.as_ref())?;
         let deadline = Instant::now() + Duration::from_secs(self.limit);
         let status = loop {
             if let Some(status) = qemu.try_wait().context("cannot wait for the machine")? {
@@ -194,7 +196,7 @@ impl Machine {
                 bail!(
                     "the machine was stopped after {} seconds (`--limit`); {}",
                     self.limit,
-                    folder.console()
+                    last_words(folder)
                 );
             }
             thread::sleep(Duration::from_millis(50));
@@ -203,7 +205,7 @@ impl Machine {
         let said = if status.success() { collect(channels) } else { None };
         match said.and_then(|text| text.trim().parse().ok()) {
             Some(code) => Ok(code),
-            None => bail!("the machine ended by itself ({status}); {}", folder.console()),
+            None => bail!("the machine ended by itself ({status}); {}", last_words(folder)),
         }
     }
 
@@ -286,32 +288,13 @@ fn collect(channels: Vec<JoinHandle<Result<String>>>) -> Option<String> {
     channels.into_iter().map(|channel| channel.join().ok()?.ok()).last()?
 }
 
-/// A folder of this run, removed with it. It is not below `target`: paths of sockets must be short.
-struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    fn create() -> Result<Folder> {
-        let path = std::env::temp_dir().join(format!("outboard-vm-{}", std::process::id()));
-        fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Folder { path })
-    }
-
-    /// The end of what the kernel said.
-    fn console(&self) -> String {
-        let text = fs::read(self.path.join("console")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        match &lines[lines.len().saturating_sub(30)..] {
-            [] => "its kernel said nothing".to_owned(),
-            last => format!("its kernel's last words:\n{}", last.join("\n")),
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+/// The end of what the kernel said.
+fn last_words(folder: &Path) -> String {
+    let text = fs::read(folder.join("console")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    match &lines[lines.len().saturating_sub(30)..] {
+        [] => "its kernel said nothing".to_owned(),
+        last => format!("its kernel's last words:\n{}", last.join("\n")),
     }
 }

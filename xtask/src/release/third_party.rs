@@ -124,12 +124,12 @@ mod tests {
 
     #[test]
     fn a_crate_has_its_own_texts() {
-        let folder = std::env::temp_dir().join(format!("outboard-texts-{}", std::process::id()));
-        fs::create_dir_all(folder.join("licenses")).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
+        fs::create_dir(folder.join("licenses")).unwrap();
         for (name, text) in [("LICENSE-MIT", "\r\none\r\n"), ("Notice", "two"), ("lib.rs", "")] {
             fs::write(folder.join(name), text).unwrap();
         }
-        assert_eq!(texts(&folder).unwrap(), ["one", "two"]);
-        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(texts(folder).unwrap(), ["one", "two"]);
     }
 }
