@@ -108,6 +108,13 @@ pub fn outboard(args: &[&str]) -> Output {
     command().args(args).output().expect("outboard starts")
 }
 
+/// What a command says, without the breaks and the frame of its lines.
+pub fn one_line(said: &[u8]) -> String {
+    let text = String::from_utf8_lossy(said);
+    let lines = text.lines().map(|line| line.trim_start_matches([' ', '│', '╰', '─', '▶', '├']));
+    lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+}
+
 /// The folder of compiled programs, filled by `cargo xtask programs`.
 pub fn programs() -> PathBuf {
     prepared("OUTBOARD_TEST_PROGRAMS", "programs", "cargo xtask programs")

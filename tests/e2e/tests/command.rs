@@ -1,7 +1,7 @@
 //! The command line: what `outboard run` and `outboard devices` say, and how a server starts and
 //! stops.
 
-use outboard_e2e::{Folder, Lines, Server, command, dist, outboard, programs};
+use outboard_e2e::{Folder, Lines, Server, command, dist, one_line, outboard, programs};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Version, Welcome};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ fn complaint(server: &str) -> String {
     let output = outboard(&["run", "--server", server, "--", "true"]);
     assert!(!output.status.success(), "{server} should not work");
     assert!(output.stdout.is_empty(), "complaints go to standard error");
-    String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
+    one_line(&output.stderr)
 }
 
 /// Something that listens and answers the first bytes it gets with `answer`, once. Returns its
@@ -60,11 +60,7 @@ fn a_transport_that_cannot_be_had_is_explained() {
             .env("OUTBOARD_TRANSPORT", transport)
             .output()
             .expect("outboard starts");
-        let text = String::from_utf8_lossy(&output.stderr)
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ");
-        (output.status.success(), text)
+        (output.status.success(), one_line(&output.stderr))
     };
     let server = Server::start_with(&["--driver", "cpu", "--socket", "none"], &[]);
     let (worked, text) = run(server.address(), "shm");
@@ -401,8 +397,7 @@ fn a_token_that_others_can_read_is_told_of() {
     assert!(!said(0o600, &devices).contains("other users"));
     assert!(said(0o600, &["config", "check"]).contains("is right"), "the home folder is found");
     std::fs::remove_file(&file).expect("it was there");
-    let text = outboard_e2e::outboard(&["config", "check", &configuration]);
-    let text = String::from_utf8_lossy(&text.stderr).into_owned();
+    let text = one_line(&outboard(&["config", "check", &configuration]).stderr);
     assert!(
         text.contains("`token-file` in line 2 names") && text.contains("cannot be read"),
         "{text}"

@@ -1,6 +1,8 @@
 //! What administrators see of a server, and how they end sessions.
 
-use outboard_e2e::{Folder, Program, Running, Server, Terminal, command, outboard, within};
+use outboard_e2e::{
+    Folder, Program, Running, Server, Terminal, command, one_line, outboard, within,
+};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -132,7 +134,7 @@ fn who_asks_for_what_is_not_there_is_told() {
     let said = |args: &[&str]| {
         let output = outboard(&[args, &["--server", server.address()]].concat());
         assert!(!output.status.success(), "{args:?}");
-        String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
+        one_line(&output.stderr)
     };
     assert!(said(&["kill", "abc"]).contains("too short"));
     assert!(said(&["kill", "abcd"]).contains("there is no session abcd"));

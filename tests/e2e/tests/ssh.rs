@@ -9,7 +9,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use outboard_e2e::sshd::{Machine, Sshd};
-use outboard_e2e::{Driver, Folder, Lines, Running, is_alive, processes_below, programs, within};
+use outboard_e2e::{
+    Driver, Folder, Lines, Running, is_alive, one_line, processes_below, programs, within,
+};
 use outboard_test_support::skip;
 
 /// An sshd, or the test is skipped.
@@ -36,11 +38,7 @@ fn text(said: &Output) -> String {
 #[track_caller]
 fn failure(said: &Output) -> String {
     assert!(!said.status.success(), "{said:?}");
-    let text = String::from_utf8_lossy(&said.stderr);
-    text.lines()
-        .map(|line| line.trim_start_matches([' ', '│', '╰', '─', '▶', '├']))
-        .collect::<Vec<_>>()
-        .join(" ")
+    one_line(&said.stderr)
 }
 
 fn value(said: &str, name: &str) -> String {
