@@ -35,6 +35,7 @@ pub(super) fn catalogue() -> Vec<Measure> {
             "launch of a graph of 20 empty kernels, cost on the caller (20 in a row)",
         ),
         time("graph.sync", "launch of that graph and cuStreamSynchronize"),
+        time("context.further", "cuCtxCreate and cuCtxDestroy, beside the primary context"),
     ]
 }
 
@@ -116,6 +117,17 @@ pub(super) fn prepare(lab: &Lab, measure: &str, budget: Duration) -> Result<Opti
                 repeat(&name, budget, 1, nothing, || {
                     driver!(table, cuGraphLaunch(graph, stream))?;
                     lab.wait()
+                })
+            })
+        }
+        "context.further" => {
+            let mut device = 0;
+            driver!(table, cuCtxGetDevice(&mut device))?;
+            Box::new(move || {
+                repeat(&name, budget, 1, nothing, || {
+                    let mut context = ptr::null_mut();
+                    driver!(table, cuCtxCreate_v2(&mut context, 0, device))?;
+                    driver!(table, cuCtxDestroy_v2(context))
                 })
             })
         }
