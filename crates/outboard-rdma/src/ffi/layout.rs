@@ -129,7 +129,7 @@ fn described() -> BTreeMap<String, usize> {
 /// rdma` lays out.
 fn headers() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let places = [PathBuf::from("/usr/include"), target.join("rdma/debian/usr/include")];
+    let places = [PathBuf::from("/usr/include"), target.join("rdma/packages/usr/include")];
     places.into_iter().find(|place| place.join("infiniband/verbs.h").exists())
 }
 
