@@ -5,6 +5,7 @@ use crate::util::{print, run, said, show, step, target_dir};
 use crate::vm::{CABLE, run_every_test};
 use anyhow::{Context, Result, bail};
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -19,6 +20,9 @@ pub(crate) struct Args {
     /// Compare rates, too.
     #[arg(long)]
     rates: bool,
+    /// Compare rates with several settings, too.
+    #[arg(long)]
+    shapes: bool,
 }
 
 /// In place of a part: the tests of whole sessions, which use both devices.
@@ -62,7 +66,10 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
     if let Some(error) = failed.into_iter().next() {
         return Err(error);
     }
-    if args.rates { rates() } else { Ok(()) }
+    if args.rates {
+        rates()?;
+    }
+    if args.shapes { shapes() } else { Ok(()) }
 }
 
 /// Puts the packages where they would be if they were installed: what is written here is gone with
@@ -184,17 +191,16 @@ const UCX: [(&str, [&str; 6]); 2] = [
 /// Compares what a stream carries, and what an adapter moves itself, with what `ib_write_bw` and
 /// UCX do, on one device and between two.
 fn rates() -> Result<()> {
-    let stream = target_dir().join("debug/examples/rdma-bandwidth");
     let ([one, other], [own, far]) = (DEVICES[0], ADDRESSES[0]);
     for (server, address, interface) in [(one, own, None), (other, far, Some(INTERFACES[0][0]))] {
         for _ in 0..ROUNDS {
-            let plain = perftest(server, address)?;
+            let plain = perftest("ib_write_bw", server, address, &[])?;
             print(&format!("{one} to {server}: ib_write_bw {plain} MB/s\n"))?;
             for (what, test) in UCX {
                 let rate = ucx(server, address, &test)?;
                 print(&format!("{one} to {server}: UCX, {what} {rate} MB/s\n"))?;
             }
-            let mut command = Command::new(&stream);
+            let mut command = Command::new(stream());
             command.args([one, server]).args(interface);
             let text = said(&mut command)?;
             print(&text)?;
@@ -206,24 +212,55 @@ fn rates() -> Result<()> {
     Ok(())
 }
 
-/// What the example says that an adapter moves itself, in MB/s.
+/// The example that measures our streams.
+fn stream() -> PathBuf {
+    target_dir().join("debug/examples/rdma-bandwidth")
+}
+
+/// Messages under way, and bytes of a packet.
+const SHAPES: [(u32, u32); 6] =
+    [(4, 4096), (16, 4096), (128, 4096), (1024, 4096), (128, 1024), (128, 256)];
+
+/// Compares what streams and adapters carry between two devices with what the programs of perftest
+/// do with the same settings.
+fn shapes() -> Result<()> {
+    let ([one, other], [_, far]) = (DEVICES[0], ADDRESSES[0]);
+    print("MB/s: depth packet  ib_write_bw ib_read_bw  up down written read\n")?;
+    for (depth, packet) in SHAPES {
+        let settings = [depth, packet].map(|number| number.to_string());
+        let [of_depth, of_packet] = &settings;
+        let theirs = ["ib_write_bw", "ib_read_bw"];
+        let theirs =
+            theirs.map(|program| perftest(program, other, far, &["-t", of_depth, "-m", of_packet]));
+        let mut command = Command::new(stream());
+        command.env("DEPTH", of_depth).env("MTU", of_packet);
+        let text = said(command.args([one, other]))?;
+        let ours = ["up ", "down ", "written ", "read "].map(|name| direct(&text, name));
+        let ours = ours.into_iter().map(|rate| Ok(format!("{:.2}", rate?)));
+        let rates = theirs.into_iter().chain(ours).collect::<Result<Vec<_>>>()?;
+        print(&format!("{} {}\n", settings.join(" "), rates.join(" ")))?;
+    }
+    Ok(())
+}
+
+/// What the example says of one of its rates, in MB/s.
 fn direct(text: &str, name: &str) -> Result<f64> {
     let rate = text.lines().find_map(|line| line.strip_prefix(name)?.split(' ').next());
     rate.context("the example says no rate")?.parse().context("it is no number")
 }
 
-/// What `ib_write_bw` carries from the first device, as it prints it.
-fn perftest(server: &str, address: &str) -> Result<String> {
+/// What a program of perftest carries from or to the first device, as it prints it.
+fn perftest(program: &str, server: &str, address: &str, settings: &[&str]) -> Result<String> {
     let command = |device: &str| {
-        let mut command = Command::new("ib_write_bw");
-        command.args(["-F", "-D", "4", "-d", device]);
+        let mut command = Command::new(program);
+        command.args(["-F", "-D", "4", "-d", device]).args(settings);
         command
     };
     let text = measured(&mut command(server), command(DEVICES[0][0]).arg(address))?;
     // Bytes, iterations, the peak, the average.
     let mut figures = text.lines().filter(|line| line.trim_start().starts_with("65536"));
     let average = figures.next_back().and_then(|line| line.split_whitespace().nth(3));
-    average.map(str::to_owned).with_context(|| format!("ib_write_bw says no rate:\n{text}"))
+    average.map(str::to_owned).with_context(|| format!("{program} says no rate:\n{text}"))
 }
 
 /// What UCX carries from the first device over a reliable connection, in MB/s, by one of its tests.

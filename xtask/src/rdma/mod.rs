@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// Only compare rates.
     #[arg(long)]
     only_rates: bool,
+    /// Only compare rates with several settings: messages under way, and bytes of a packet.
+    #[arg(long)]
+    only_shapes: bool,
     /// Only run whole sessions.
     #[arg(long)]
     only_sessions: bool,
@@ -54,23 +57,21 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
     }
     step("building the tests");
     let mut command = vec![std::env::current_exe()?.display().to_string(), INSIDE.to_owned()];
-    if !args.only_rates && !args.only_sessions {
+    if !args.only_rates && !args.only_shapes && !args.only_sessions {
         for (package, part) in TESTED {
             for program in built(&["--package", package])? {
                 command.push(format!("{part}={}", program.display()));
             }
         }
     }
-    if !args.only_rates && !args.only_units {
+    if !args.only_rates && !args.only_shapes && !args.only_units {
         for program in built(&["--package", "outboard-e2e", "--test", "rdma"])? {
             command.push(format!("{}={}", inside::SESSIONS, program.display()));
         }
     }
     command.extend(args.named.iter().flat_map(|name| ["--named".to_owned(), name.clone()]));
     if !args.only_sessions && !args.only_units {
-        command.push("--rates".to_owned());
-    }
-    if command.iter().any(|word| word == "--rates") {
+        command.push(if args.only_shapes { "--shapes" } else { "--rates" }.to_owned());
         let example = ["--package", "outboard-transport", "--example", "rdma-bandwidth"];
         run(cargo().arg("build").args(example))?;
     }
