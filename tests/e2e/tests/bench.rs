@@ -5,7 +5,10 @@ use std::path::Path;
 use std::process::Output;
 
 fn bench(args: &[&str]) -> Output {
-    command().arg("bench").args(args).output().expect("outboard starts")
+    // When it fails, it keeps its logs.
+    let logs = Folder::create();
+    let mut command = command();
+    command.arg("bench").args(args).env("TMPDIR", &*logs).output().expect("outboard starts")
 }
 
 fn text(path: &Path) -> String {
@@ -18,7 +21,7 @@ fn everything_has_a_figure_natively_and_through_a_server() {
     let (json, page) = (folder.join("results.json"), folder.join("performance.md"));
     // The question about pointers makes 100,000 allocations first, which takes long without
     // optimisation.
-    let only = "launch,sync,stream,event,graph,memory,copy,queue.d2h.16.one,queue.both.4,clients.h2d.4,clients.d2h.4,local.device,local.primary,local.kernel,local.capturing,wait,startup,app.cupy";
+    let only = "launch,sync,stream,event,graph,context,memory,copy,queue.d2h.16.one,queue.both.4,clients.h2d.4,clients.d2h.4,local.device,local.primary,local.kernel,local.capturing,wait,startup,app.cupy";
     let output = bench(&[
         "--driver",
         "cpu",

@@ -50,7 +50,9 @@ pub const STARTUP: &str = "startup";
 pub(crate) fn prepare(lab: &Lab, measure: &str, budget: Duration) -> Result<Option<Prepared>> {
     let family = measure.split('.').next().unwrap_or_default();
     match family {
-        "launch" | "sync" | "event" | "graph" | "stream" => calls::prepare(lab, measure, budget),
+        "launch" | "sync" | "event" | "graph" | "stream" | "context" => {
+            calls::prepare(lab, measure, budget)
+        }
         "memory" => memory::prepare(lab, measure, budget),
         "copy" => copies::prepare(lab, measure, budget),
         "queue" => queued::prepare(lab, measure, budget),
