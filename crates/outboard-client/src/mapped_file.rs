@@ -141,6 +141,7 @@ mod tests {
             (0x1000_0000..0x1000_2000, 0x1000_3000, 0x3000)
         );
         assert_eq!(first.file, Some(FileNumbers { device: (0, 0x1a), inode: 7 }));
+        assert_eq!(first.name, Path::new("/dev/shm/one name"));
         assert_eq!(found(0x1000_2000..0x1000_2001).unwrap().first.offset, 0x5000);
         for bytes in [
             0x1000_2000..0x1000_3001, // another place in the file
@@ -154,7 +155,17 @@ mod tests {
         ] {
             assert_eq!(found(bytes.clone()), None, "{bytes:x?}");
         }
-        assert_eq!(find(mappings(&b"1000-2000 rw-s\n"[..]), &(0x1000..0x1001)), None);
+        for maps in [
+            "",
+            "\n",
+            "x\n",
+            "1000-\n",
+            "1000-2000 rw-s\n",
+            "1000-2000 rw-s 0 1 1\n",
+            "0-z rw-s 0 0:1 1 /a\n",
+        ] {
+            assert_eq!(find(mappings(maps.as_bytes()), &(0x1000..0x1001)), None, "{maps:?}");
+        }
     }
 
     fn map(file: &impl AsFd, bytes: usize, flags: MapFlags) -> *mut c_void {

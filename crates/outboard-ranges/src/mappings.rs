@@ -1,8 +1,7 @@
 //! The mappings of a process, as the system lists them (`/proc/PID/maps`, proc(5)).
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, Cursor};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -77,9 +76,9 @@ fn hexadecimal(digits: &str) -> Option<u64> {
 /// The list of this process.
 ///
 /// # Errors
-/// If the system does not show it.
+/// If the system does not show all of it.
 pub fn own_mappings() -> io::Result<impl Iterator<Item = Mapping>> {
-    Ok(mappings(BufReader::new(File::open("/proc/self/maps")?)))
+    Ok(mappings(Cursor::new(std::fs::read("/proc/self/maps")?)))
 }
 
 /// The mappings that a list has, in order of their addresses.
@@ -141,14 +140,22 @@ nonsense\n\
 
     #[test]
     fn gaps_lie_between_mappings() {
-        let of = |ranges: &[Range<u64>]| -> Vec<Mapping> {
-            let of = |range: &Range<u64>| Mapping { range: range.clone(), ..Mapping::default() };
-            ranges.iter().map(of).collect()
-        };
-        let list = of(&[0x40..0x50, 0x50..0x60, 0x90..0xa0, 0xffff_ffff_ff60_0000..u64::MAX]);
-        assert_eq!(gaps(&list, &(0x10..0xb0)), [0x10..0x40, 0x60..0x90, 0xa0..0xb0]);
-        assert_eq!(gaps(&list, &(0x45..0x95)), std::slice::from_ref(&(0x60..0x90)));
-        assert_eq!(gaps(&list, &(0x91..0x92)), []);
+        let list = "00400000-00500000 r-xp 00000000 fe:00 18500    /a/program\n\
+                    nonsense\n\
+                    00500000-00600000 rw-p 00000000 00:00 0        [heap]\n\
+                    00900000-00a00000 rw-p 00000000 00:00 0 \n\
+                    ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0  [vsyscall]\n";
+        let list: Vec<Mapping> = mappings(list.as_bytes()).collect();
+        assert_eq!(list.len(), 4);
+        assert_eq!(
+            gaps(&list, &(0x10_0000..0xb0_0000)),
+            [0x10_0000..0x40_0000, 0x60_0000..0x90_0000, 0xa0_0000..0xb0_0000]
+        );
+        assert_eq!(
+            gaps(&list, &(0x45_0000..0x95_0000)),
+            std::slice::from_ref(&(0x60_0000..0x90_0000))
+        );
+        assert_eq!(gaps(&list, &(0x91_0000..0x92_0000)), []);
         assert_eq!(gaps(&[], &(5..9)), std::slice::from_ref(&(5..9)));
     }
 }

@@ -127,6 +127,7 @@ mod tests {
         assert_eq!(is_untouched(&bytes), Some(false));
         assert_eq!(is_untouched(&(bytes.start..bytes.start + 65536)), Some(true));
         let mapping = mapping_of(own_mappings().unwrap(), &bytes).unwrap();
+        assert!(own_mappings().unwrap().filter(is_of_file).any(|one| one == mapping));
         assert!(open_file(&mapping).is_some());
         std::fs::remove_file(&path).unwrap();
         assert!(open_file(&mapping).is_none());
