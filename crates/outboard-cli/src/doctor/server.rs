@@ -250,7 +250,5 @@ fn image_cache(given: Option<PathBuf>, limit: u64) -> Finding {
 /// Whether a file can be made in a folder: the answer is also right for root on a read-only file
 /// system.
 fn writable(folder: &Path) -> io::Result<()> {
-    let file = folder.join(format!(".outboard-doctor-{}", std::process::id()));
-    std::fs::File::create_new(&file)?;
-    std::fs::remove_file(&file)
+    tempfile::NamedTempFile::new_in(folder)?.close()
 }
