@@ -1,7 +1,7 @@
 //! Folders for tests, each of its own.
 
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
@@ -40,4 +40,12 @@ impl Deref for Folder {
     fn deref(&self) -> &Path {
         self.0.path()
     }
+}
+
+/// What lies in the folders of a folder, as far as these are there.
+pub fn inside_folders_of(folder: &Path) -> Vec<PathBuf> {
+    let list = |folder: &Path| {
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+    };
+    list(folder).flat_map(|inner| list(&inner)).collect()
 }

@@ -1,6 +1,6 @@
 //! Servers for tests, each on a port of its own.
 
-use crate::{Driver, PATIENCE, dist, outboard, within};
+use crate::{Driver, PATIENCE, dist, inside_folders_of, outboard, within};
 use std::borrow::Borrow;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -182,10 +182,7 @@ impl Server {
 
     /// Folders and files that belong to sessions which the next server could go on with.
     pub fn records(&self) -> Vec<PathBuf> {
-        let list = |folder: PathBuf| {
-            fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
-        };
-        list(self.caches.path().join("records")).flat_map(list).collect()
+        inside_folders_of(&self.caches.path().join("records"))
     }
 
     /// Where it listens, HOST:PORT.

@@ -1,6 +1,6 @@
 //! `outboard bench` on the software device: whether it measures, not how fast anything is.
 
-use outboard_e2e::{Folder, command};
+use outboard_e2e::{Folder, command, one_line};
 use std::path::Path;
 use std::process::Output;
 
@@ -109,7 +109,7 @@ fn what_is_wrong_is_said() {
     let complaint = |args: &[&str]| {
         let output = bench(args);
         assert!(!output.status.success(), "{args:?} should not work");
-        String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
+        one_line(&output.stderr)
     };
     let said = complaint(&["--driver", "/nonexistent/libcuda.so.1", "--quick"]);
     assert!(said.contains("the driver library cannot be found"), "{said}");

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use outboard_e2e::{Folder, Program, Server, command, dist, outboard};
+use outboard_e2e::{Folder, Program, Server, command, dist, one_line, outboard};
 use outboard_test_support::skip;
 use outboard_wire::handshake::{HELLO_LIMIT, Hello, Preamble, Purpose, VERSION, file};
 
@@ -20,11 +20,9 @@ struct World {
     public: String,
 }
 
-/// All that it said, in one line, without what frames errors.
+/// All that it said, in one line.
 fn text(output: &Output) -> String {
-    let both = [&output.stderr[..], &output.stdout].concat();
-    let words = String::from_utf8_lossy(&both).replace('│', " ");
-    words.split_whitespace().collect::<Vec<_>>().join(" ")
+    one_line(&[&output.stderr[..], &output.stdout].concat())
 }
 
 /// Fails with this code; what it said.

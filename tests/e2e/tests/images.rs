@@ -1,9 +1,9 @@
 //! Images that the server keeps: what one run has sent, no later one sends.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use outboard_e2e::{Driver, Folder, Program, Server};
+use outboard_e2e::{Driver, Folder, Program, Server, inside_folders_of};
 
 /// A server that keeps its images in this folder.
 fn serve(folder: &Folder, more: &[&str]) -> Server {
@@ -14,10 +14,7 @@ fn serve(folder: &Folder, more: &[&str]) -> Server {
 
 /// The files of kept images.
 fn images(folder: &Folder) -> Vec<PathBuf> {
-    let list = |folder: &Path| {
-        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
-    };
-    list(&folder.join("images")).flat_map(|owner| list(&owner).collect::<Vec<_>>()).collect()
+    inside_folders_of(&folder.join("images"))
 }
 
 /// Images that a run sent, their bytes, and images that the server had.
