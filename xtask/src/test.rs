@@ -229,7 +229,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// All steps, those of [`BESIDE`] beside the others.
 fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
     let beside = Beside::default();
-    std::thread::scope(|scope| {
+    let mut rows = std::thread::scope(|scope| {
         scope.spawn(|| {
             // The first two are waited for soonest, and the first takes seconds. Of the others, the
             // last parts of each keep only one processor busy.
@@ -253,10 +253,10 @@ fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
                 rows.push(take(step, args, files, || beside.used()));
             }
         }
-        BESIDE.iter().for_each(|step| beside.wait_for(step.name));
-        rows.extend(beside.take_rows());
         rows
-    })
+    });
+    rows.extend(beside.take_rows());
+    rows
 }
 
 /// Runs a step. `others` says how much processor time the steps beside it that have ended took: it

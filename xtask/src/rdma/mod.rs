@@ -57,20 +57,21 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
     }
     step("building the tests");
     let mut command = vec![std::env::current_exe()?.display().to_string(), INSIDE.to_owned()];
-    if !args.only_rates && !args.only_shapes && !args.only_sessions {
+    let all = !(args.only_rates || args.only_shapes || args.only_sessions || args.only_units);
+    if all || args.only_units {
         for (package, part) in TESTED {
             for program in built(&["--package", package])? {
                 command.push(format!("{part}={}", program.display()));
             }
         }
     }
-    if !args.only_rates && !args.only_shapes && !args.only_units {
+    if all || args.only_sessions {
         for program in built(&["--package", "outboard-e2e", "--test", "rdma"])? {
             command.push(format!("{}={}", inside::SESSIONS, program.display()));
         }
     }
     command.extend(args.named.iter().flat_map(|name| ["--named".to_owned(), name.clone()]));
-    if !args.only_sessions && !args.only_units {
+    if all || args.only_rates || args.only_shapes {
         command.push(if args.only_shapes { "--shapes" } else { "--rates" }.to_owned());
         let example = ["--package", "outboard-transport", "--example", "rdma-bandwidth"];
         run(cargo().arg("build").args(example))?;
