@@ -2,6 +2,7 @@
 
 use crate::connect::Access;
 use crate::error::AskError;
+use crate::turns::Turns;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -13,36 +14,39 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 pub use hyper::Method;
 
-/// How long an answer may take; some are kept waiting for a while.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// The same where another broker may lead.
-const PATIENCE_WITH_ONE_OF_SEVERAL: Duration = Duration::from_secs(3);
+/// How long an answer may take.
+const PATIENCE: Patience =
+    Patience { with_one: Duration::from_secs(20), with_one_of_several: Duration::from_secs(3) };
 /// How long a broker may be asked to wait before that.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// How long several brokers are asked in turn, until one leads.
 const FAILOVER: Duration = Duration::from_secs(8);
 /// The pause after none of them has.
 const PAUSE: Duration = Duration::from_millis(200);
-/// One that is silent is not asked for so long, unless all are: it costs a second each time, while
-/// another one may have begun to lead.
-const SPARED: Duration = Duration::from_secs(3);
-
 /// The most bytes of an answer, unless there is another limit: a pool of thousands of devices.
 const LONGEST: usize = 64 << 20;
+
+/// How long a broker may take for an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// If the pool has one broker.
+    pub with_one: Duration,
+    /// If the pool has several: another one may lead.
+    pub with_one_of_several: Duration,
+}
 
 /// A broker, or several of one pool, of which one leads.
 #[derive(Clone, Debug)]
 pub struct Broker {
     access: Access,
-    /// The one that has answered last.
-    at: Arc<AtomicUsize>,
+    turns: Arc<Mutex<Turns>>,
+    patience: Patience,
     /// The most bytes of an answer.
     longest: usize,
 }
@@ -50,13 +54,20 @@ pub struct Broker {
 impl Broker {
     /// The broker behind that access.
     pub fn new(access: Access) -> Broker {
-        Broker { access, at: Arc::default(), longest: LONGEST }
+        let turns = Arc::new(Mutex::new(Turns::of(access.urls().count())));
+        Broker { access, turns, patience: PATIENCE, longest: LONGEST }
     }
 
     /// The same, of whose answers no more than so many bytes are read.
     #[must_use]
     pub fn reading_at_most(self, bytes: usize) -> Broker {
         Broker { longest: bytes, ..self }
+    }
+
+    /// The same, for whose answers is waited that long.
+    #[must_use]
+    pub fn answering_within(self, patience: Patience) -> Broker {
+        Broker { patience, ..self }
     }
 
     /// Asks, with a body in JSON or none, and reads the answer.
@@ -87,17 +98,13 @@ impl Broker {
     ) -> Result<Bytes, AskError> {
         let body = self.written(body)?;
         let begun = Instant::now();
-        let mut turns = Turns::of(self.access.urls().count());
         loop {
-            let late = |_| self.away(&"it takes too long to answer");
             let exchange = self.exchange(method.clone(), path, body.clone());
-            let answered = timeout(self.patience(path), exchange).await.map_err(late);
+            let answered = timeout(self.patience(path), exchange).await;
+            let answered = answered.map_err(|_| self.silent());
             match answered.flatten() {
                 Err(error) if self.may_be_another(&error) && begun.elapsed() < FAILOVER => {
-                    let is_silent = matches!(error, AskError::Away { .. });
-                    let (next, is_round) = turns.next(self.at(), is_silent, begun.elapsed());
-                    self.at.store(next, Ordering::Relaxed);
-                    if is_round {
+                    if self.turn_to_another(&error) {
                         sleep(PAUSE).await;
                     }
                 }
@@ -109,33 +116,42 @@ impl Broker {
     fn patience(&self, path: &str) -> Duration {
         let waits = if path.contains("wait_ms=") { LONGEST_WAIT } else { Duration::ZERO };
         match self.access.are_several() {
-            true => PATIENCE_WITH_ONE_OF_SEVERAL + waits,
-            false => PATIENCE,
+            true => self.patience.with_one_of_several + waits,
+            false => self.patience.with_one,
         }
     }
 
     /// Whether another broker of the pool may answer.
     fn may_be_another(&self, error: &AskError) -> bool {
         let is_elsewhere = match error {
-            AskError::Away { .. } => true,
+            AskError::Away { .. } | AskError::Silent { .. } => true,
             AskError::Refused { status, .. } => *status == 503,
             AskError::Strange { .. } => false,
         };
         is_elsewhere && self.access.are_several()
     }
 
-    /// Has another one asked from now on.
-    pub fn turn_to_another(&self) {
-        self.at.fetch_add(1, Ordering::Relaxed);
+    /// Has another one asked from now on, after that error of the one that was; whether all have
+    /// been asked in vain by now.
+    fn turn_to_another(&self, error: &AskError) -> bool {
+        self.turns().next(matches!(error, AskError::Silent { .. }), Instant::now())
     }
 
     fn at(&self) -> usize {
-        self.at.load(Ordering::Relaxed)
+        self.turns().at()
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn written(&self, body: Option<&impl Serialize>) -> Result<Vec<u8>, AskError> {
         let written = body.map(serde_json::to_vec).transpose();
         written.map(Option::unwrap_or_default).map_err(|error| self.strange(&error))
+    }
+
+    fn silent(&self) -> AskError {
+        AskError::Silent { url: self.access.url(self.at()).to_string() }
     }
 
     fn away(&self, reason: &dyn std::fmt::Display) -> AskError {
@@ -166,7 +182,7 @@ impl Broker {
     /// Turns to another one if that may answer.
     fn leave(&self, error: &AskError) {
         if self.may_be_another(error) {
-            self.turn_to_another();
+            self.turn_to_another(error);
         }
     }
 
@@ -181,6 +197,9 @@ impl Broker {
     }
 
     fn no_connection(&self, error: &io::Error) -> AskError {
+        if error.kind() == io::ErrorKind::TimedOut {
+            return self.silent();
+        }
         let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match tls {
             Some(error) => self.strange(error),
@@ -232,8 +251,10 @@ impl Connection {
         let body = self.broker.written(body)?;
         let broker = self.broker.clone();
         let bytes = timeout(broker.patience(path), self.exchange(method, path, body)).await;
-        let late = |_| broker.away(&"it takes too long to answer");
-        let bytes = bytes.map_err(late).flatten().inspect_err(|error| broker.leave(error))?;
+        let bytes = bytes
+            .map_err(|_| broker.silent())
+            .flatten()
+            .inspect_err(|error| broker.leave(error))?;
         serde_json::from_slice(&bytes).map_err(|error| broker.strange(&error))
     }
 
@@ -270,32 +291,6 @@ impl Connection {
     }
 }
 
-/// The order in which the brokers of a pool are asked one question.
-struct Turns {
-    /// Until when each is not asked, counted from when the first was.
-    spared_until: Vec<Duration>,
-}
-
-impl Turns {
-    fn of(count: usize) -> Turns {
-        Turns { spared_until: vec![Duration::ZERO; count] }
-    }
-
-    /// The one to ask after that one has not answered, or does not lead; and whether all others
-    /// that may answer have been asked since the last pause.
-    fn next(&mut self, asked: usize, is_silent: bool, now: Duration) -> (usize, bool) {
-        let count = self.spared_until.len();
-        let asked = asked % count;
-        if is_silent {
-            self.spared_until[asked] = now + SPARED;
-        }
-        let others = (1..=count).map(|step| asked + step);
-        let mut willing = others.filter(|at| self.spared_until[at % count] <= now);
-        let next = willing.next().unwrap_or(asked + 1);
-        (next % count, next >= count)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use outboard_transport::tls::{Anchor, Fingerprint};
@@ -328,24 +323,6 @@ mod tests {
             let error = asked(cut).await.unwrap_err();
             assert!(error.may_pass(), "{error}");
         }
-    }
-
-    #[test]
-    fn a_silent_broker_is_spared_for_a_while() {
-        let ms = Duration::from_millis;
-        let mut turns = Turns::of(3);
-        assert_eq!(turns.next(0, true, ms(1000)), (1, false));
-        assert_eq!(turns.next(1, false, ms(1001)), (2, false));
-        // The first one is not asked again until its time is over.
-        assert_eq!(turns.next(2, false, ms(1002)), (1, true));
-        assert_eq!(turns.next(2, false, ms(3999)), (1, true));
-        assert_eq!(turns.next(2, false, ms(4000)), (0, true));
-        // If all are silent, each has its turn.
-        assert_eq!(turns.next(0, true, ms(5000)), (1, false));
-        assert_eq!(turns.next(1, true, ms(6000)), (2, false));
-        assert_eq!(turns.next(2, true, ms(7000)), (0, true));
-        assert_eq!(turns.next(0, true, ms(7001)), (1, false));
-        assert_eq!(Turns::of(1).next(5, true, ms(1)), (0, true));
     }
 
     #[tokio::test]

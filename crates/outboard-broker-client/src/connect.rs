@@ -60,9 +60,8 @@ impl Access {
     }
 
     pub(crate) async fn connect(&self, at: usize) -> io::Result<TlsStream<TcpStream>> {
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
         let patience = if self.are_several() { PATIENCE_WITH_ONE_OF_SEVERAL } else { PATIENCE };
-        timeout(patience, self.connected(at)).await.map_err(late)?
+        timeout(patience, self.connected(at)).await?
     }
 
     async fn connected(&self, at: usize) -> io::Result<TlsStream<TcpStream>> {

@@ -11,6 +11,12 @@ pub enum AskError {
         /// Why it is not.
         reason: String,
     },
+    /// It has not answered in time.
+    #[error("the broker at {url} does not answer in time")]
+    Silent {
+        /// Where it should be.
+        url: String,
+    },
     /// It says no.
     #[error("{sentence}")]
     Refused {
@@ -33,7 +39,7 @@ impl AskError {
     /// Whether it may be otherwise a little later.
     pub fn may_pass(&self) -> bool {
         match self {
-            AskError::Away { .. } => true,
+            AskError::Away { .. } | AskError::Silent { .. } => true,
             AskError::Refused { status, .. } => matches!(status, 429 | 503),
             AskError::Strange { .. } => false,
         }

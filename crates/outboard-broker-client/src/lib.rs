@@ -9,9 +9,10 @@ mod blocking;
 mod connect;
 mod error;
 mod settings;
+mod turns;
 
 pub use address::{BadUrl, DEFAULT_PORT, Url, Urls};
-pub use asked::{Broker, Connection, Method};
+pub use asked::{Broker, Connection, Method, Patience};
 pub use blocking::Blocking;
 pub use connect::Access;
 pub use error::AskError;

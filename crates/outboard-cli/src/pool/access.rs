@@ -98,10 +98,12 @@ impl Shown {
 /// Why a broker did not do what it was asked.
 pub(crate) fn failed(error: &AskError) -> Failure {
     let (code, help) = match error {
-        AskError::Away { .. } | AskError::Refused { status: 503, .. } => (
-            Code::BrokerAway,
-            "is `outboard broker` running there? `outboard run --wait 10m` waits for it; programs that run already go on",
-        ),
+        AskError::Away { .. } | AskError::Silent { .. } | AskError::Refused { status: 503, .. } => {
+            (
+                Code::BrokerAway,
+                "is `outboard broker` running there? `outboard run --wait 10m` waits for it; programs that run already go on",
+            )
+        }
         AskError::Strange { .. } | AskError::Refused { status: 401, .. } => (
             Code::BrokerNotTrusted,
             "check --pool, OUTBOARD_POOL_FINGERPRINT and OUTBOARD_POOL_TOKEN_FILE",

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use outboard_broker_client::{Access, AskError, Broker, Connection, Method};
+use outboard_broker_client::{Access, AskError, Broker, Connection, Method, Patience};
 use outboard_pool::api::{Beat, BeatAnswer};
-use tokio::time::timeout;
 
-/// How long the broker may take for a connection and an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The same where another broker may lead.
-const PATIENCE_WITH_ONE_OF_SEVERAL: Duration = Duration::from_secs(2);
+/// How long the broker may take for an answer.
+const PATIENCE: Patience =
+    Patience { with_one: Duration::from_secs(5), with_one_of_several: Duration::from_secs(2) };
 /// The most of an answer that is read: one with the renewals of all leases of a server.
 const LONGEST_ANSWER: usize = 8 << 20;
 /// What is said of a failure, at most, in characters.
@@ -28,7 +26,8 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn new(access: Access) -> Line {
         let brokers = access.urls().count();
-        Line { broker: Broker::new(access).reading_at_most(LONGEST_ANSWER), brokers, open: None }
+        let broker = Broker::new(access).reading_at_most(LONGEST_ANSWER);
+        Line { broker: broker.answering_within(PATIENCE), brokers, open: None }
     }
 
     /// Says how the server is, and what the broker answers that leads; or why none does.
@@ -45,24 +44,20 @@ impl Line {
 
     /// The same, of the broker that has answered last or, after a failure, of another one.
     async fn beat_one(&mut self, beat: &Beat) -> Result<BeatAnswer, String> {
-        let patience = if self.brokers > 1 { PATIENCE_WITH_ONE_OF_SEVERAL } else { PATIENCE };
-        let answered = timeout(patience, self.ask(beat)).await.unwrap_or_else(|_| {
-            self.broker.turn_to_another();
-            Err(format!("it did not answer within {} seconds", patience.as_secs()))
-        });
+        let answered = self.ask(beat).await.map_err(|error| sentence(&error));
         if answered.is_err() {
             self.open = None;
         }
         answered
     }
 
-    async fn ask(&mut self, beat: &Beat) -> Result<BeatAnswer, String> {
+    async fn ask(&mut self, beat: &Beat) -> Result<BeatAnswer, AskError> {
         let connection = match self.open.take() {
             Some(open) => open,
-            None => self.broker.open().await.map_err(|error| sentence(&error))?,
+            None => self.broker.open().await?,
         };
         let connection = self.open.insert(connection);
-        connection.ask(Method::POST, PATH, Some(beat)).await.map_err(|error| sentence(&error))
+        connection.ask(Method::POST, PATH, Some(beat)).await
     }
 }
 
