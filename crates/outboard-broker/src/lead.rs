@@ -20,8 +20,6 @@ use tokio::time::sleep;
 
 /// How often a broker that stands by looks whether one leads.
 const LOOKS: Duration = Duration::from_millis(200);
-/// How often one that could not lead if it had to.
-const LOOKS_IN_VAIN: Duration = Duration::from_secs(1);
 
 /// A broker that leads as soon as it may.
 pub(crate) struct Lead<'a> {
@@ -100,7 +98,7 @@ impl<'a> Lead<'a> {
                 }
                 problem = now;
             }
-            sleep(if problem.is_none() { LOOKS } else { LOOKS_IN_VAIN }).await;
+            sleep(LOOKS).await;
         }
     }
 
