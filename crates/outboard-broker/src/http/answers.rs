@@ -169,7 +169,7 @@ async fn answer_known(
             service.end_with(caller, &self::purpose(purpose)?).await?;
             Ok(respond(StatusCode::OK, JSON, "{}"))
         }
-        (&Method::GET, ["v1", "leases", of]) => json(&service.lease(caller, lease(of)?)?),
+        (&Method::GET, ["v1", "leases", of]) => json(&service.lease(caller, lease(of)?).await?),
         (&Method::POST, ["v1", "leases", of, "renew"]) => {
             json(&service.renew(caller, lease(of)?).await?)
         }

@@ -105,6 +105,15 @@ impl Service {
         Ok(())
     }
 
+    /// What was decided for somebody, told once that is kept.
+    ///
+    /// The answer is made before: while the store keeps it, the desk may decide more that is not
+    /// kept yet.
+    async fn once_kept<T>(&self, answer: Result<T, No>) -> Result<T, No> {
+        self.settle().await?;
+        answer
+    }
+
     /// Does what is due, for ever.
     pub(crate) async fn keep_going(&self) {
         let (mut usage, mut tokens) = (Instant::now(), Instant::now());
@@ -152,16 +161,17 @@ impl Service {
     pub(crate) async fn beat(&self, caller: &Caller, beat: &Beat) -> Result<BeatAnswer, No> {
         caller.must_be(&[Role::Server])?;
         let heard = self.desk.borrow_mut().beat(&caller.owner, beat, Timestamp::now())?;
-        self.settle().await?;
         let renewed = heard.renewed.iter().map(|lease| self.sign(lease));
-        Ok(BeatAnswer {
+        let answer = renewed.collect::<Result<_, _>>().map(|renewed| BeatAnswer {
             keys: self.signers.borrow().believed(),
             ended: heard.ended,
-            renewed: renewed.collect::<Result<_, _>>()?,
+            renewed,
             next_ms: BEAT_MS,
-        })
+        });
+        self.once_kept(answer).await
     }
 
+    /// To be told [once it is kept](Service::once_kept).
     fn grant(&self, number: LeaseNumber) -> Result<Grant, No> {
         let desk = self.desk.borrow();
         let lease = desk.lease(number).ok_or_else(|| {
@@ -193,16 +203,15 @@ impl Service {
         }
     }
 
-    pub(crate) fn lease(&self, caller: &Caller, number: LeaseNumber) -> Result<Grant, No> {
+    pub(crate) async fn lease(&self, caller: &Caller, number: LeaseNumber) -> Result<Grant, No> {
         self.holds(caller, number)?;
-        self.grant(number)
+        self.once_kept(self.grant(number)).await
     }
 
     pub(crate) async fn renew(&self, caller: &Caller, number: LeaseNumber) -> Result<Grant, No> {
         self.holds(caller, number)?;
         self.desk.borrow_mut().renew(number, Timestamp::now())?;
-        self.settle().await?;
-        self.grant(number)
+        self.once_kept(self.grant(number)).await
     }
 
     /// What a client says when it asks stays its limit: only those who may ask for others move it.
@@ -215,8 +224,7 @@ impl Service {
         caller.must_be(&[Role::Scheduler, Role::Admin])?;
         self.holds(caller, number)?;
         self.desk.borrow_mut().prolong(number, for_seconds, Timestamp::now())?;
-        self.settle().await?;
-        self.grant(number)
+        self.once_kept(self.grant(number)).await
     }
 
     pub(crate) async fn end(&self, caller: &Caller, number: LeaseNumber) -> Result<(), No> {
@@ -264,3 +272,6 @@ impl Service {
         Ok(self.desk.borrow().usage())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,11 +15,12 @@ impl Service {
         self.may_ask(caller, &ask)?;
         let now = Timestamp::now();
         let asked = self.desk.borrow_mut().ask(ask, caller.asker(), now);
+        let standing = asked.and_then(|ticket| {
+            let stands = self.desk.borrow_mut().stands(ticket, now)?;
+            self.standing(ticket, stands)
+        });
         // Also a request in vain may have had others served.
-        self.settle().await?;
-        let ticket = asked?;
-        let stands = self.desk.borrow_mut().stands(ticket, now)?;
-        self.standing(ticket, stands)
+        self.once_kept(standing).await
     }
 
     fn may_ask(&self, caller: &Caller, ask: &Ask) -> Result<(), No> {
@@ -68,11 +69,7 @@ impl Service {
             self.wait_for_news(ticket, until).await;
             stands = look()?;
         }
-        if place(&stands).is_none() {
-            // The store may not have kept yet what the request has got.
-            self.settle().await?;
-        }
-        self.standing(ticket, stands)
+        self.once_kept(self.standing(ticket, stands)).await
     }
 
     async fn wait_for_news(&self, ticket: u64, until: Instant) {
@@ -99,6 +96,7 @@ impl Service {
         }
     }
 
+    /// To be told [once it is kept](Service::once_kept).
     fn standing(&self, ticket: u64, stands: Stands) -> Result<Standing, No> {
         match stands {
             Stands::Waiting { place, of, because } => {
@@ -124,7 +122,7 @@ impl Service {
     ) -> Result<Standing, No> {
         match self.with_purpose(caller, purpose)? {
             Aimed::Waits(ticket) => self.stands(caller, ticket, wait).await,
-            Aimed::Has(lease) => self.grant(lease).map(Standing::Granted),
+            Aimed::Has(lease) => self.once_kept(self.grant(lease).map(Standing::Granted)).await,
         }
     }
 

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 /// The most jobs that are written at once.
 const AT_ONCE: usize = 1024;
 
+#[derive(Debug)]
 struct Job {
     changes: Vec<Change>,
     is_kept: oneshot::Sender<()>,
@@ -79,4 +80,23 @@ fn work(store: &mut Store, queue: &Receiver<Job>) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+/// What was handed in to a keeper without a thread, in a test that says when it is kept.
+#[cfg(test)]
+pub(crate) struct ByHand(Receiver<Job>);
+
+#[cfg(test)]
+impl ByHand {
+    pub(crate) fn keeper() -> (Keeper, ByHand) {
+        let (jobs, queue) = channel();
+        (Keeper { jobs: RefCell::new(Some(jobs)) }, ByHand(queue))
+    }
+
+    /// Says of what was handed in first that it is kept.
+    pub(crate) fn keep_one(&self) {
+        let job = self.0.try_recv().expect("something was handed in");
+        // Nobody may wait for it.
+        let _ = job.is_kept.send(());
+    }
 }

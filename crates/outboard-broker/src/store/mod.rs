@@ -9,6 +9,8 @@ pub use etcd::{
     BadEtcd, Candidate, Cluster, EtcdAddress, EtcdError, EtcdStore, Leadership, StandError, Trust,
 };
 pub use file::FileStore;
+#[cfg(test)]
+pub(crate) use keeper::ByHand;
 pub use keeper::{Failed, Keeper};
 pub use key::{add_key, signing_keys};
 
