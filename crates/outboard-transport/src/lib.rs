@@ -18,6 +18,7 @@ pub mod ivshmem;
 pub mod lane;
 mod locks;
 mod memory;
+mod met;
 pub mod page;
 pub mod passing;
 pub mod pipe;

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::part::Slot;
 use crate::descriptor::poll_until;
+use crate::met::Met;
 use crate::rings::{End, Rings};
 use crate::spin::{Patience, Spin, SpinLimits};
 use crate::stream::{Capabilities, Interest, Readiness, Stream};
@@ -22,7 +23,7 @@ const BELL: [u8; 1] = [0];
 
 pub(super) struct RegionStream {
     rings: Rings<Slot>,
-    met: Arc<dyn Stream>,
+    met: Met,
     /// Threads of this process that wait to read, and to write, ...
     readers: AtomicU32,
     writers: AtomicU32,
@@ -67,7 +68,7 @@ impl RegionStream {
     pub(super) fn new(slot: Slot, end: End, met: Arc<dyn Stream>) -> io::Result<RegionStream> {
         Ok(RegionStream {
             rings: Rings::new(slot, end),
-            met,
+            met: Met::new(met),
             readers: AtomicU32::new(0),
             writers: AtomicU32::new(0),
             readable: Waker::new()?,
@@ -87,7 +88,7 @@ impl RegionStream {
 
     /// Wakes a thread of the peer's. Where there is no room for a bell, others wait to be heard.
     fn ring(&self) {
-        let _ = self.met.write(&[IoSlice::new(&BELL)]);
+        let _ = self.met.stream.write(&[IoSlice::new(&BELL)]);
     }
 
     /// Takes the bells that have come. Other threads that wait still rely on them.
@@ -116,7 +117,7 @@ impl RegionStream {
         self.rings.close();
         self.readable.wake();
         self.writable.wake();
-        self.met.shutdown()
+        self.met.stream.shutdown()
     }
 
     /// As [`Stream::wait_beside`], if there is an `other` descriptor.
@@ -128,7 +129,7 @@ impl RegionStream {
         timeout: Option<Duration>,
     ) -> io::Result<(Readiness, bool)> {
         self.check()?;
-        let met = self.met.socket().ok_or(io::ErrorKind::NotConnected)?;
+        let met = self.met.stream.socket().ok_or(io::ErrorKind::NotConnected)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let began = Instant::now();
         let moves = interest.read || interest.write;
@@ -189,12 +190,18 @@ impl RegionStream {
 impl Stream for RegionStream {
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.check()?;
-        self.rings.read(buffer, || self.ring())
+        match self.rings.read(buffer, || self.ring()) {
+            Ok(0) if !buffer.is_empty() => self.met.error().map_or(Ok(0), Err),
+            read => read,
+        }
     }
 
     fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         self.check()?;
-        self.rings.write(buffers, || self.ring())
+        self.rings.write(buffers, || self.ring()).map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => self.met.error().unwrap_or(error),
+            _ => error,
+        })
     }
 
     fn wait(
@@ -223,15 +230,15 @@ impl Stream for RegionStream {
 
     fn abandon(&self) -> io::Result<()> {
         self.abandoned.store(true, Ordering::Relaxed);
-        self.met.abandon()
+        self.met.stream.abandon()
     }
 
     fn check_peer(&self) -> io::Result<()> {
-        self.met.check_peer()
+        self.met.stream.check_peer()
     }
 
     fn is_unanswered(&self) -> bool {
-        self.met.is_unanswered()
+        self.met.stream.is_unanswered()
     }
 
     fn error(&self) -> Option<io::Error> {
@@ -247,7 +254,7 @@ impl Stream for RegionStream {
     }
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {
-        self.met.socket()
+        self.met.stream.socket()
     }
 
     fn transport(&self) -> &'static str {
@@ -255,7 +262,7 @@ impl Stream for RegionStream {
     }
 
     fn peer(&self) -> String {
-        self.met.peer()
+        self.met.stream.peer()
     }
 }
 

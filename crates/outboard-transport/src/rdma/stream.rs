@@ -19,6 +19,7 @@ use super::outgoing::Outgoing;
 use super::settings::Settings;
 use crate::descriptor;
 use crate::locks::lock;
+use crate::met::Met;
 use crate::stream::{Capabilities, Interest, Readiness, Stream};
 use crate::waker::Waker;
 
@@ -67,7 +68,7 @@ pub(super) struct RdmaStream {
     events: ManuallyDrop<Events>,
     /// The stream over which the sides have met, and whether it ends with this one: until they have
     /// moved for good, they may go on over it.
-    met: Arc<dyn Stream>,
+    met: Met,
     ends_met: AtomicBool,
     side: Side,
     settings: Settings,
@@ -107,7 +108,7 @@ impl RdmaStream {
         RdmaStream {
             pair: ManuallyDrop::new(pair),
             events: ManuallyDrop::new(events),
-            met,
+            met: Met::new(met),
             ends_met: AtomicBool::new(false),
             side,
             settings,
@@ -162,7 +163,7 @@ impl RdmaStream {
     }
 
     fn end_met(&self) -> io::Result<()> {
-        if self.ends_met.load(Ordering::SeqCst) { self.met.shutdown() } else { Ok(()) }
+        if self.ends_met.load(Ordering::SeqCst) { self.met.stream.shutdown() } else { Ok(()) }
     }
 
     fn wake_all(&self) {
@@ -256,7 +257,7 @@ impl Stream for RdmaStream {
         }
         self.failed()?;
         if self.gone.load(Ordering::Acquire) {
-            return Ok(0);
+            return self.met.error().map_or(Ok(0), Err);
         }
         Err(io::ErrorKind::WouldBlock.into())
     }
@@ -277,7 +278,7 @@ impl Stream for RdmaStream {
         }
         self.failed()?;
         if self.is_over() {
-            return Err(io::ErrorKind::BrokenPipe.into());
+            return Err(self.met.error().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into()));
         }
         let mut written = 0;
         while written < total {
@@ -327,15 +328,15 @@ impl Stream for RdmaStream {
     fn abandon(&self) -> io::Result<()> {
         self.abandoned.store(true, Ordering::Relaxed);
         self.descriptors().into_iter().try_for_each(descriptor::abandon)?;
-        self.met.abandon()
+        self.met.stream.abandon()
     }
 
     fn check_peer(&self) -> io::Result<()> {
-        self.met.check_peer()
+        self.met.stream.check_peer()
     }
 
     fn is_unanswered(&self) -> bool {
-        self.met.is_unanswered()
+        self.met.stream.is_unanswered()
     }
 
     fn error(&self) -> Option<io::Error> {
@@ -353,7 +354,7 @@ impl Stream for RdmaStream {
     }
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {
-        self.met.socket()
+        self.met.stream.socket()
     }
 
     fn transport(&self) -> &'static str {
@@ -361,7 +362,7 @@ impl Stream for RdmaStream {
     }
 
     fn peer(&self) -> String {
-        self.met.peer()
+        self.met.stream.peer()
     }
 }
 

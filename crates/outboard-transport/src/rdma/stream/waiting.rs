@@ -134,7 +134,7 @@ impl RdmaStream {
             let [_, reports, completions] =
                 self.descriptors().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
             // A stream without a socket says by its own `read` that it ends, and is not used here.
-            let met = self.met.socket().unwrap_or(completions);
+            let met = self.met.stream.socket().unwrap_or(completions);
             let mut fds = [
                 PollFd::from_borrowed_fd(met, PollFlags::RDHUP),
                 PollFd::from_borrowed_fd(completions, flag(interest.read || interest.write)),
