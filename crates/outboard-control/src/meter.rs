@@ -271,7 +271,9 @@ impl Page {
             "tcp" => Transport::Tcp,
             "shm" => Transport::Shm,
             "tls" | "tcp+tls" | "vsock+tls" => Transport::Tls,
-            "vsock" => Transport::Vsock,
+            // Clients of this machine leave a Unix socket for shared memory. Commands that stay on
+            // one come from a hypervisor, which forwards vsock to it.
+            "vsock" | "unix" => Transport::Vsock,
             "rdma" => Transport::Rdma,
             "rdma+tls" => Transport::RdmaTls,
             "ivshmem" => Transport::Ivshmem,
