@@ -31,6 +31,7 @@ mod mpi;
 mod nfs;
 #[cfg(test)]
 mod packaging;
+mod paused;
 mod programs;
 mod python;
 mod rdma;
@@ -128,6 +129,11 @@ enum Command {
     /// What runs for it in the machine.
     #[command(hide = true)]
     NfsInside(nfs::inside::Args),
+    /// Pause emulated machines while programs in them use a server on this one.
+    Paused(paused::Args),
+    /// What runs for it in namespaces of its own.
+    #[command(hide = true)]
+    PausedInside(paused::inside::Args),
     /// Test RDMA on devices that Debian's kernel makes of Ethernet, in an emulated machine.
     Rdma(rdma::Args),
     /// What runs for it in the machine.
@@ -181,6 +187,8 @@ fn main() -> std::process::ExitCode {
         Command::Latency(args) => latency::run(&args),
         Command::Nfs(args) => nfs::run(&args),
         Command::NfsInside(args) => nfs::inside::run_all(&args),
+        Command::Paused(args) => paused::run(&args),
+        Command::PausedInside(args) => paused::inside::run(&args),
         Command::Rdma(args) => rdma::run_all(&args),
         Command::RdmaInside(args) => rdma::inside::run_all(&args),
         Command::Slurm(args) => slurm::run(&args),

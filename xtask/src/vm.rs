@@ -14,12 +14,15 @@
 mod initramfs;
 pub(crate) mod inside;
 mod kernel;
+mod monitor;
 mod network;
 mod vsock;
 
 use crate::util::step;
 use anyhow::{Context, Result, bail};
 use kernel::Kernel;
+pub(crate) use monitor::Monitor;
+pub(crate) use network::{HOST, Network};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -109,7 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         cable: args.cable,
         monitor: args.monitor.clone(),
         ivshmem: args.ivshmem.clone(),
-        network: args.network,
+        network: args.network.then_some(Network::OfAUser),
+        pid_file: None,
     }
     .run(&args.command)
 }
@@ -149,8 +153,10 @@ pub(crate) struct Machine {
     pub(crate) monitor: Option<PathBuf>,
     /// The file of memory that it shares with this machine.
     pub(crate) ivshmem: Option<PathBuf>,
-    /// Whether it reaches this machine.
-    pub(crate) network: bool,
+    /// The network by which it reaches this machine.
+    pub(crate) network: Option<Network>,
+    /// Where QEMU writes the number of its process.
+    pub(crate) pid_file: Option<PathBuf>,
 }
 
 impl Machine {
@@ -162,7 +168,7 @@ impl Machine {
         let temporary = tempfile::tempdir()?;
         let folder = temporary.path();
         let drivers = self.vsock.iter().map(|_| vsock::DRIVER);
-        let drivers = drivers.chain(self.network.then_some(network::DRIVER));
+        let drivers = drivers.chain(self.network.map(|_| network::DRIVER));
         let modules = kernel.files(&MODULES.into_iter().chain(drivers).collect::<Vec<_>>())?;
         let order = Order {
             command: command.to_vec(),
@@ -171,7 +177,7 @@ impl Machine {
             kernel: kernel.dir.clone(),
             modules: modules.iter().map(|path| inner_name(path)).collect(),
             limit: self.limit,
-            network: self.network,
+            network: self.network.is_some(),
         };
         initramfs::write(&folder.join("first"), &order, &modules)?;
         step(&format!("booting Linux {} in an emulated machine", kernel.release));
@@ -240,9 +246,7 @@ impl Machine {
                 format!("memory-backend-file,id=shared,share=on,mem-path={file},size={SHARED}");
             qemu.args(["-object", &backend, "-device", "ivshmem-plain,memdev=shared"]);
         }
-        if self.network {
-            qemu.args(network::arguments());
-        }
+        qemu.args(self.network.iter().flat_map(Network::arguments));
         if self.cable {
             // A machine with PCI Express, whose buses below bridges are numbered in their order.
             qemu.args(["-machine", "q35"]);
@@ -254,6 +258,9 @@ impl Machine {
         }
         if let Some(monitor) = &self.monitor {
             qemu.arg("-qmp").arg(format!("unix:{},server,nowait", monitor.display()));
+        }
+        if let Some(file) = &self.pid_file {
+            qemu.arg("-pidfile").arg(file);
         }
         qemu.stdin(Stdio::null()).stdout(Stdio::null());
         qemu.spawn().with_context(|| format!("cannot start {}", kernel::QEMU))
