@@ -15,21 +15,33 @@ use outboard_e2e::{Driver, Folder, Program, Running, Server, outboard, within};
 mod proxy;
 
 use proxy::Proxy;
+use tempfile::NamedTempFile;
 
 /// What lies between a program and its server.
 enum Network {
-    Namespace { name: String, device: String },
+    Namespace {
+        /// The program's.
+        name: String,
+        router: String,
+        /// The server's end.
+        device: String,
+        /// From there to the program, as `ip route` has it.
+        route: String,
+    },
     Proxy(Proxy),
 }
 
 /// Ways to cut.
 #[derive(Clone, Copy)]
 enum Cut {
-    /// Packets are dropped on arrival.
+    /// Packets are dropped on their way.
     Dropped,
     /// The network device is down.
     Down,
 }
+
+/// Room for two sessions, in bytes.
+const SHARED: u64 = 20 << 20;
 
 fn run(command: &str) -> bool {
     let mut words = command.split_whitespace();
@@ -37,11 +49,15 @@ fn run(command: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// Whether the connections are encrypted, and clients show a token.
+/// How programs use the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Tcp,
+    /// Encrypted, with a token.
     Tls,
+    /// Through memory that both sides have, as a virtual machine and its host; the network tells
+    /// either side that the other one is there.
+    SharedMemory,
 }
 
 /// A server, and a network to it.
@@ -53,9 +69,11 @@ struct Site {
     /// What they need to be let in.
     env: Vec<(&'static str, String)>,
     _folder: Folder,
+    _shared: NamedTempFile,
 }
 
-/// A network of one's own, if the system lets us have one; with the server's address in it.
+/// A network of one's own, if the system lets us have one; with the server's address in it. A
+/// router is in between, so that neither end notices when packets vanish there.
 fn namespace() -> Option<(Network, String)> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -63,17 +81,38 @@ fn namespace() -> Option<(Network, String)> {
         format!("ob{}-{number}", std::process::id()),
         format!("ob{}v{number}", std::process::id()),
     );
+    let router = format!("{name}r");
     let net = format!("10.231.{}", (std::process::id() + number * 16) % 250);
-    let made = run("iptables -w -L INPUT -n")
-        && run(&format!("ip netns add {name}"))
-        && run(&format!("ip link add {device} type veth peer name {device}p netns {name}"))
-        && run(&format!("ip addr add {net}.1/24 dev {device}"))
-        && run(&format!("ip link set {device} up"))
-        && run(&format!("ip -n {name} addr add {net}.2/24 dev {device}p"))
-        && run(&format!("ip -n {name} link set {device}p up"))
-        && run(&format!("ip -n {name} link set lo up"));
-    let network = Network::Namespace { name, device };
-    made.then(|| (network, format!("{net}.1")))
+    let route = format!("{net}.4/30 via {net}.2");
+    let made = [
+        format!("ip netns add {name}"),
+        format!("ip netns add {router}"),
+        format!("ip link add {device} type veth peer name near netns {router}"),
+        format!("ip -n {router} link add far type veth peer name own netns {name}"),
+        format!("ip addr add {net}.1/30 dev {device}"),
+        format!("ip -n {router} addr add {net}.2/30 dev near"),
+        format!("ip -n {router} addr add {net}.5/30 dev far"),
+        format!("ip -n {name} addr add {net}.6/30 dev own"),
+        format!("ip link set {device} up"),
+        format!("ip -n {router} link set near up"),
+        format!("ip -n {router} link set far up"),
+        format!("ip -n {name} link set own up"),
+        format!("ip -n {name} link set lo up"),
+        format!("ip route add {route}"),
+        format!("ip -n {name} route add default via {net}.5"),
+    ]
+    .iter()
+    .all(|command| run(command));
+    let works = made && forward(&router, true);
+    let network = Network::Namespace { name, router, device, route };
+    works.then(|| (network, format!("{net}.1")))
+}
+
+/// Whether a router lets packets through.
+fn forward(router: &str, through: bool) -> bool {
+    let write = format!("echo {} > /proc/sys/net/ipv4/ip_forward", u8::from(through));
+    let output = Command::new("ip").args(["netns", "exec", router, "sh", "-c", &write]).output();
+    output.is_ok_and(|output| output.status.success())
 }
 
 impl Site {
@@ -82,7 +121,18 @@ impl Site {
         let state = folder.path("state");
         let mut all = vec!["--driver", Driver::chosen().name(), "--state", &state];
         all.extend(args);
+        let shared = NamedTempFile::new_in("/dev/shm").expect("a file in memory");
+        shared.as_file().set_len(SHARED).expect("there is room");
+        let region = shared.path().to_str().expect("a plain path");
         let env = match way {
+            Way::SharedMemory => {
+                all.extend(["--tls", "off", "--allow-anonymous", "--ivshmem", region]);
+                vec![
+                    ("OUTBOARD_TLS", "off".to_owned()),
+                    ("OUTBOARD_IVSHMEM", region.to_owned()),
+                    ("OUTBOARD_TRANSPORT", "ivshmem".to_owned()),
+                ]
+            }
             Way::Tcp => {
                 all.extend(["--tls", "off", "--allow-anonymous"]);
                 vec![("OUTBOARD_TLS", "off".to_owned())]
@@ -102,13 +152,20 @@ impl Site {
         if let Some((network, ip)) = namespace() {
             let server = Server::start_at(&format!("{ip}:0"), &all, &[]);
             let address = server.address().to_owned();
-            return Site { server, network, address, env, _folder: folder };
+            return Site { server, network, address, env, _folder: folder, _shared: shared };
         }
         println!("no network namespaces here: a proxy cuts instead");
         let server = Server::start_with(&all, &[]);
         let proxy = Proxy::start(server.address());
         let address = proxy.address().to_owned();
-        Site { server, network: Network::Proxy(proxy), address, env, _folder: folder }
+        Site {
+            server,
+            network: Network::Proxy(proxy),
+            address,
+            env,
+            _folder: folder,
+            _shared: shared,
+        }
     }
 
     fn start(&self, program: Program) -> Running {
@@ -126,16 +183,12 @@ impl Site {
 impl Network {
     fn set(&self, cut: Cut, whole: bool) {
         match (self, cut) {
-            (Network::Namespace { device, .. }, Cut::Dropped) => {
-                let action = if whole { "-D" } else { "-I" };
-                assert!(run(&format!("iptables -w {action} INPUT -i {device} -j DROP")));
-                assert!(run(&format!("iptables -w {action} OUTPUT -o {device} -j DROP")));
-            }
-            (Network::Namespace { device, .. }, Cut::Down) => {
-                assert!(run(&format!(
-                    "ip link set {device} {}",
-                    if whole { "up" } else { "down" }
-                )));
+            (Network::Namespace { router, .. }, Cut::Dropped) => assert!(forward(router, whole)),
+            (Network::Namespace { device, route, .. }, Cut::Down) => {
+                let state = if whole { "up" } else { "down" };
+                assert!(run(&format!("ip link set {device} {state}")));
+                // It has gone with the device.
+                assert!(!whole || run(&format!("ip route add {route}")));
             }
             (Network::Proxy(proxy), Cut::Dropped) => proxy.silence(!whole),
             (Network::Proxy(proxy), Cut::Down) => {
@@ -150,11 +203,10 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        if let Network::Namespace { name, device } = self {
-            run(&format!("iptables -w -D INPUT -i {device} -j DROP"));
-            run(&format!("iptables -w -D OUTPUT -o {device} -j DROP"));
+        if let Network::Namespace { name, router, device, .. } = self {
             run(&format!("ip link del {device}"));
             run(&format!("ip netns del {name}"));
+            run(&format!("ip netns del {router}"));
         }
     }
 }
@@ -207,6 +259,16 @@ fn a_training_run_survives_a_cut_of_ten_seconds() {
 #[test]
 fn an_encrypted_training_run_survives_cuts_of_a_second_and_of_ten() {
     train_with_cuts(Way::Tls, &[(Cut::Dropped, 1), (Cut::Down, 10)], &["--closed-grace", "60"]);
+}
+
+/// As when a virtual machine is paused: nobody has closed anything, so it is waited for as long as
+/// `--grace` says.
+#[test]
+fn a_silent_client_is_waited_for_longer_than_one_that_has_closed() {
+    let flags = ["--keepalive", "3", "--grace", "120", "--closed-grace", "1"];
+    for way in [Way::Tcp, Way::SharedMemory] {
+        train_with_cuts(way, &[(Cut::Dropped, 12)], &flags);
+    }
 }
 
 /// Takes over a minute: `cargo test -p outboard-e2e --test network -- --ignored`.
