@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         cable: args.cable,
         monitor: args.monitor.clone(),
         ivshmem: args.ivshmem.clone(),
-        network: args.network.then_some(Network::OfAUser),
+        network: args.network.then_some(Network::UserMode),
         pid_file: None,
     }
     .run(&args.command)

@@ -108,7 +108,7 @@ fn namespace() -> Option<(Network, String)> {
     works.then(|| (network, format!("{net}.1")))
 }
 
-/// Whether a router lets packets through.
+/// Has a router let packets through, or drop them; whether it does so now.
 fn forward(router: &str, through: bool) -> bool {
     let write = format!("echo {} > /proc/sys/net/ipv4/ip_forward", u8::from(through));
     let output = Command::new("ip").args(["netns", "exec", router, "sh", "-c", &write]).output();

@@ -17,7 +17,7 @@ const TAP: &str = "vm0";
 #[derive(Clone, Copy)]
 pub(crate) enum Network {
     /// QEMU, to the loopback interface. It answers for a machine that is paused.
-    OfAUser,
+    UserMode,
     /// This machine's kernel, by an interface that [`Network::make_tap`] makes.
     Tap,
 }
@@ -26,7 +26,7 @@ impl Network {
     /// What QEMU needs to know.
     pub(super) fn arguments(&self) -> [String; 4] {
         let carrier = match self {
-            Network::OfAUser => format!("user,id=network,host={HOST}"),
+            Network::UserMode => format!("user,id=network,host={HOST}"),
             Network::Tap => format!("tap,id=network,ifname={TAP},script=no,downscript=no"),
         };
         let device = "virtio-net-pci,netdev=network,romfile=".to_owned();
