@@ -1,9 +1,9 @@
-//! Folders for tests, each of its own.
+//! Folders and files for tests, each of its own.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 /// A folder of a test's own, for a server's state and for files.
 #[derive(Debug)]
@@ -48,4 +48,23 @@ pub fn inside_folders_of(folder: &Path) -> Vec<PathBuf> {
         std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
     };
     list(folder).flat_map(|inner| list(&inner)).collect()
+}
+
+/// A file in memory, which goes when it is dropped: what a virtual machine and its host share is
+/// one to the host, and a client can map it as it maps the machine's device.
+#[derive(Debug)]
+pub struct SharedFile(NamedTempFile);
+
+impl SharedFile {
+    /// A new one of so many bytes.
+    pub fn create(bytes: u64) -> SharedFile {
+        let file = NamedTempFile::new_in("/dev/shm").expect("a file in memory");
+        file.as_file().set_len(bytes).expect("there is room");
+        SharedFile(file)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &str {
+        self.0.path().to_str().expect("a plain path")
+    }
 }

@@ -37,7 +37,7 @@ pub use brokers::{Brokers, Tokens, copy_common};
 pub use compared::compare_suite;
 pub use cut::Wires;
 pub use damage::Damage;
-pub use folder::{Folder, inside_folders_of};
+pub use folder::{Folder, SharedFile, inside_folders_of};
 pub use footprint::{Footprint, Growth, History};
 pub use forward::Forwarder;
 pub use hostile::{Asked, Hostile, Rewrite};

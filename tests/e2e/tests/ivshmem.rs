@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use outboard_e2e::{
-    Driver, Folder, Forwarder, Outcome, Program, Server, compare_suite, known_to, programs, within,
+    Driver, Folder, Forwarder, Outcome, Program, Server, SharedFile, compare_suite, known_to,
+    programs, within,
 };
 use serde_json::Value;
-use tempfile::NamedTempFile;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -18,17 +18,15 @@ const ONE: u64 = 1 << 20;
 const TWO: u64 = 20 << 20;
 
 /// What a virtual machine and its host share.
-struct Shared(NamedTempFile);
+struct Shared(SharedFile);
 
 impl Shared {
     fn create(bytes: u64) -> Shared {
-        let file = NamedTempFile::new_in("/dev/shm").expect("a file in memory");
-        file.as_file().set_len(bytes).expect("there is room");
-        Shared(file)
+        Shared(SharedFile::create(bytes))
     }
 
     fn path(&self) -> &str {
-        self.0.path().to_str().expect("a plain path")
+        self.0.path()
     }
 
     /// A server that shares it.
@@ -188,7 +186,7 @@ fn a_program_that_uses_the_network_says_why() {
     let (shared, other) = (Shared::create(ONE), Shared::create(ONE));
     let server = shared.serve(&["--socket", "none"]);
     says_why(&other, &server, "none of the server's regions");
-    std::fs::remove_file(&other.0).expect("it was there");
+    std::fs::remove_file(other.path()).expect("it was there");
     says_why(&other, &server, "No such file");
     let without =
         Server::start_with(&["--driver", Driver::chosen().name(), "--socket", "none"], &[]);
@@ -228,7 +226,7 @@ fn who_asks_for_the_memory_is_told_why_there_is_none() {
     // A device whose machine has just been started serves the session after the first attempt,
     // which a program may make itself.
     let fresh = Shared::create(ONE);
-    std::fs::copy(&fresh.0, &shared.0).expect("all zeros");
+    std::fs::copy(fresh.path(), shared.path()).expect("all zeros");
     let first = burst.through(&server);
     if !first.status.success() {
         expect_refused(&first, "serves the sessions that begin after");

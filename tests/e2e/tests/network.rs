@@ -8,14 +8,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use outboard_e2e::{Driver, Folder, Program, Running, Server, outboard, within};
+use outboard_e2e::{Driver, Folder, Program, Running, Server, SharedFile, outboard, within};
 
 #[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
 #[allow(dead_code)]
 mod proxy;
 
 use proxy::Proxy;
-use tempfile::NamedTempFile;
 
 /// What lies between a program and its server.
 enum Network {
@@ -69,7 +68,7 @@ struct Site {
     /// What they need to be let in.
     env: Vec<(&'static str, String)>,
     _folder: Folder,
-    _shared: NamedTempFile,
+    _shared: SharedFile,
 }
 
 /// A network of one's own, if the system lets us have one; with the server's address in it. A
@@ -121,9 +120,8 @@ impl Site {
         let state = folder.path("state");
         let mut all = vec!["--driver", Driver::chosen().name(), "--state", &state];
         all.extend(args);
-        let shared = NamedTempFile::new_in("/dev/shm").expect("a file in memory");
-        shared.as_file().set_len(SHARED).expect("there is room");
-        let region = shared.path().to_str().expect("a plain path");
+        let shared = SharedFile::create(SHARED);
+        let region = shared.path();
         let env = match way {
             Way::SharedMemory => {
                 all.extend(["--tls", "off", "--allow-anonymous", "--ivshmem", region]);
