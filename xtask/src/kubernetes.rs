@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Ok(files) => environment.push(("OUTBOARD_IMAGES", files)),
             Err(why) => step(&format!("no images: {why}")),
         }
-        count = count.and(gotests::run(on_a_node(), &dist, &["./e2e"], &environment)?);
+        count = count.and(gotests::run(on_a_node, &dist, &["./e2e"], &environment)?);
     }
     count.skipped.iter().for_each(|why| eprintln!("skipped: {why}"));
     step(&format!("{count} in {:.0} s", started.elapsed().as_secs_f64()));
@@ -79,7 +79,7 @@ fn quick_ones(dist: &Dist) -> Result<Count> {
     if !output.status.success() || !output.stdout.is_empty() {
         bail!("gofmt would change:\n{}", String::from_utf8_lossy(&output.stdout));
     }
-    gotests::run(go(), dist, &[".", "./internal/..."], &[])
+    gotests::run(go, dist, &[".", "./internal/..."], &[])
 }
 
 /// Why there is nothing to run the tests with: no Go, or not its modules.

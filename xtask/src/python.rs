@@ -9,13 +9,15 @@ use anyhow::Result;
 
 use crate::ssh;
 use crate::stage::{self, Dist};
-use crate::test::{Count, padded};
+use crate::test::{Attempt, Count, Failure, judge, padded_failures};
 use crate::util::{self, root, step};
 
 /// What the tests need from PyPI.
 const PACKAGES: [&str; 3] = ["pytest==9.2.0", "pytest-timeout==2.4.0", "setuptools==80.9.0"];
 /// Jupyter's kernel for Python, and what starts kernels. Without them some tests are skipped.
 const JUPYTER: [&str; 2] = ["ipykernel==7.4.0", "jupyter_client==8.10.0"];
+/// Where the tests are.
+const PLACE: &str = "python";
 /// How many seconds a test may take.
 const LIMIT: &str = "300";
 
@@ -25,28 +27,23 @@ pub(crate) fn tests() -> Result<Count> {
     let folder = util::target_dir().join("python");
     let python = environment(&folder)?;
     install(&python, &folder)?;
-    let mut pytest = Command::new(&python);
+    let run = |test: &str| Count::of(&mut pytest(&python, &dist, test), counted);
+    let (count, _) = run("tests")?;
+    Ok(judge(count, |failure| Attempt::of(run(&failure.test))))
+}
+
+/// pytest for a folder, or for a test as pytest names it.
+fn pytest(python: &Path, dist: &Dist, tests: &str) -> Command {
+    let mut pytest = Command::new(python);
+    pytest.args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--durations", "3"]);
+    pytest.args(["-rfEs", "--timeout", LIMIT, tests]);
     pytest
-        .args([
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            "--color",
-            "no",
-            "--durations",
-            "3",
-            "-rfEs",
-            "--timeout",
-            LIMIT,
-        ])
-        .arg(root().join("python/tests"));
-    pytest
+        .current_dir(root().join("python"))
         .env("OUTBOARD_TEST_DIST", &dist.dir)
         .envs(ssh::machine().map(|program| ("OUTBOARD_TEST_SSHD", program)))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env_remove("PYTHONPATH");
-    Count::of(&mut pytest, counted)
+    pytest
 }
 
 /// An interpreter that can be a kernel of Jupyter, and start one.
@@ -112,12 +109,13 @@ fn counted(lines: &[String]) -> Count {
     });
     let failed = lines.iter().filter_map(|line| {
         let name = line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR "))?;
-        Some(name.split(" - ").next().unwrap_or(name).to_owned())
+        Some(Failure::new(name.split(" - ").next().unwrap_or(name), PLACE, ""))
     });
     Count {
         passed: number("passed"),
-        failed: padded(failed.collect(), number("failed") + number("error"), "pytest"),
+        failed: padded_failures(failed.collect(), number("failed") + number("error"), PLACE),
         skipped: skipped.flatten().collect(),
+        ..Count::default()
     }
 }
 
@@ -129,11 +127,12 @@ mod tests {
     fn the_last_line_of_pytest_is_read() {
         let counted = |text: &str| {
             let count = counted(&text.lines().map(str::to_owned).collect::<Vec<_>>());
-            (count.passed, count.failed, count.skipped)
+            let failed: Vec<String> = count.failed.iter().map(|test| test.test.clone()).collect();
+            (count.passed, failed, count.skipped)
         };
         let skipped = "FAILED test_it.py::name - no\nERROR test_it.py::other\n\
                        SKIPPED [2] test_process.py:61: no such thing";
-        let failed = ["test_it.py::name", "test_it.py::other", "a test of pytest"];
+        let failed = ["test_it.py::name", "test_it.py::other", "a test"];
         let failed = failed.map(str::to_owned).to_vec();
         let last = "==== 2 failed, 16 passed, 2 skipped, 1 error in 10.65s ====";
         let place = "test_process.py:61: no such thing".to_owned();

@@ -289,7 +289,7 @@ fn prose_and_comments_are_wrapped() {
             in_example ^= is_fence;
             let is_example = in_example || is_fence || prose.starts_with("    ");
             let can_be_broken =
-                prose.starts_with(|c: char| c != '`' && c != '|') && prose.contains(' ');
+                prose.starts_with(|c: char| !"`|#".contains(c)) && prose.contains(' ');
             if line.chars().count() > WIDTH && !is_example && can_be_broken {
                 wrong.push(format!("{}:{}", path.display(), number + 1));
             }

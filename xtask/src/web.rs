@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::programs;
 use crate::stage::{Dist, Profile};
-use crate::test::{Count, padded};
+use crate::test::{Count, Failure, padded_failures};
 use crate::util::{self, root, step};
 use browser::Browser;
 
@@ -30,6 +30,8 @@ pub(crate) struct Args {
     picture: bool,
 }
 
+/// The tests.
+const PLACE: &str = "tests/web/page.test.mjs";
 /// The picture of the page in the documentation.
 const PICTURE: &str = "docs/pool-page.webp";
 
@@ -100,7 +102,7 @@ fn look(args: &Args, dist: &Dist, browser: &Browser, modules: &Path) -> Result<C
         node.arg(format!("--test-name-pattern={only}"));
     }
     node.arg("page.test.mjs");
-    Count::of(&mut node, counted)
+    Count::of(&mut node, counted).map(|(count, _)| count)
 }
 
 /// What the test runner of Node.js says: `not ok 3 - name` of each test that failed, and last
@@ -112,12 +114,12 @@ fn counted(lines: &[String]) -> Count {
     };
     let failed = lines.iter().filter_map(|line| {
         let (_, name) = line.trim_start().strip_prefix("not ok ")?.split_once(" - ")?;
-        Some(name.to_owned())
+        Some(Failure::new(name, PLACE, ""))
     });
     // What a pattern leaves out is not what could not run.
     Count {
         passed: number("pass "),
-        failed: padded(failed.collect(), number("fail ") + number("cancelled "), "the page"),
+        failed: padded_failures(failed.collect(), number("fail ") + number("cancelled "), PLACE),
         ..Count::default()
     }
 }
@@ -132,7 +134,7 @@ mod tests {
         let lines: Vec<String> = lines.lines().map(str::to_owned).collect();
         let count = counted(&lines);
         assert_eq!((count.passed, count.failed.len()), (9, 3));
-        assert_eq!(count.failed[0], "map");
+        assert_eq!(count.failed[0].test, "map");
         assert_eq!(counted(&[]), Count::default());
     }
 }

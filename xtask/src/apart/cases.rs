@@ -1,7 +1,7 @@
 //! Cases that are run one after the other on one thing.
 
 use super::Apart;
-use crate::test::Count;
+use crate::test::{Count, Failure};
 use crate::util::step;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -24,9 +24,10 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn count(&self) -> Count {
+    /// As a test of the place.
+    pub(crate) fn count(&self, place: &str) -> Count {
         match &self.error {
-            Some(error) => Count::failed(&format!("{}: {error}", self.name)),
+            Some(error) => Count::failed(Failure::new(&self.name, place, error)),
             None => Count::ONE,
         }
     }

@@ -6,7 +6,8 @@ mod waiting;
 
 use crate::util::{self, step};
 use anyhow::{Context, Result, bail};
-pub(crate) use cases::{Case, Outcome, run, table};
+use cases::Outcome;
+pub(crate) use cases::{Case, run, table};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::programs;
 use crate::stage::Dist;
-use crate::test::Count;
+use crate::test::{Attempt, Count, Failure, judge};
 use crate::util;
 
 /// How long the tests of a package may take.
@@ -28,23 +28,35 @@ struct Event {
     output: String,
 }
 
-/// Runs the tests of some packages with a command that is Go.
+/// Runs the tests of some packages with commands that are Go. A test that fails is run again,
+/// alone.
 pub(super) fn run(
-    mut command: Command,
+    go: impl Fn() -> Command,
     dist: &Dist,
     packages: &[&str],
     environment: &[(&str, PathBuf)],
 ) -> Result<Count> {
-    command
-        // One package after the other: each starts servers.
-        .args(["test", "-json", "-count", "1", "-p", "1", "-timeout", LIMIT])
-        .args(packages)
-        .env("OUTBOARD_DIST", &dist.dir)
-        .env("OUTBOARD_PROGRAMS", programs::dir())
-        .envs(environment.iter().map(|(name, value)| (name, value)))
-        .stdout(Stdio::piped());
+    let with = |args: &[&str]| {
+        let mut command = go();
+        command
+            // One package after the other: each starts servers.
+            .args(["test", "-json", "-count", "1", "-p", "1", "-timeout", LIMIT])
+            .args(args)
+            .env("OUTBOARD_DIST", &dist.dir)
+            .env("OUTBOARD_PROGRAMS", programs::dir())
+            .envs(environment.iter().map(|(name, value)| (name, value)));
+        counted(command)
+    };
+    Ok(judge(with(packages)?, |failure| {
+        let only = format!("-run=^{}$", failure.test);
+        Attempt::of(with(&[&only, &failure.place]).map(|count| (count, String::new())))
+    }))
+}
+
+fn counted(mut command: Command) -> Result<Count> {
     let shown = util::show(&command);
-    let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
+    let child = command.stdout(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("cannot start `{shown}`"))?;
     let stdout = BufReader::new(child.stdout.take().context("standard output is piped")?);
     let mut counted = Counted::default();
     for line in stdout.lines() {
@@ -80,7 +92,7 @@ impl Counted {
             return;
         };
         let name = format!("{} {test}", event.package);
-        let said = self.said.entry((event.package, test)).or_default();
+        let said = self.said.entry((event.package.clone(), test.clone())).or_default();
         match event.action.as_str() {
             "output" => said.push_str(&event.output),
             "pass" => {
@@ -89,7 +101,10 @@ impl Counted {
             }
             "fail" => {
                 eprintln!("{said}{name}: failed");
-                self.count.failed.push(name);
+                // The test that a part belongs to fails with the part.
+                if !test.contains('/') {
+                    self.count.failed.push(Failure::new(test, &event.package, said.as_str()));
+                }
             }
             "skip" => self.count.skipped.push(format!("{name}: {}", why(said))),
             _ => {}
@@ -117,6 +132,7 @@ mod tests {
             r#"{"Action":"skip","Package":"p","Test":"A"}"#,
             r#"{"Action":"pass","Package":"p","Test":"B"}"#,
             r#"{"Action":"pass","Package":"p","Test":"B/part"}"#,
+            r#"{"Action":"fail","Package":"p","Test":"C/part"}"#,
             r#"{"Action":"fail","Package":"p","Test":"C"}"#,
             r#"{"Action":"fail","Package":"p"}"#,
             "what the compiler says",

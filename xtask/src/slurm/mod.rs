@@ -15,10 +15,10 @@ mod pool;
 mod site;
 mod world;
 
-use crate::apart::{Apart, Outcome, table};
+use crate::apart::{Apart, table};
 use crate::programs;
 use crate::stage::{Dist, Profile};
-use crate::test::Count;
+use crate::test::{Attempt, Count, judge};
 use crate::util;
 use anyhow::Result;
 use std::path::PathBuf;
@@ -56,9 +56,19 @@ pub(crate) fn tests() -> Result<Count> {
     if let Some(why) = cannot_run() {
         return Ok(Count::skipped(format!("slurm: {why}")));
     }
-    let outcomes = APART.attempt(&[])?;
+    let count = attempt(&[])?;
+    Ok(judge(count, |failure| {
+        let run = attempt(&[format!("--only={}", failure.test)]);
+        Attempt::of(run.map(|count| (count, String::new())))
+    }))
+}
+
+/// Runs cases and shows what came of them.
+fn attempt(args: &[String]) -> Result<Count> {
+    let outcomes = APART.attempt(args)?;
     eprint!("{}", table(&outcomes));
-    Ok(outcomes.iter().map(Outcome::count).fold(Count::default(), Count::and))
+    let counts = outcomes.iter().map(|outcome| outcome.count(APART.name));
+    Ok(counts.fold(Count::default(), Count::and))
 }
 
 /// Why it cannot run on this machine.

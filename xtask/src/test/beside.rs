@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{Count, Row};
+use super::{Count, Failure, Row};
 use crate::util;
 
 /// This program, even after a step has built another one in its place.
@@ -32,14 +32,13 @@ impl Beside {
     pub(super) fn run(&self, name: &str, args: &[&str]) {
         let started = Instant::now();
         let row = process(name, args).unwrap_or_else(|error| {
-            let error = Some(format!("{error:#}"));
-            let count = Count::failed(name);
+            let error = format!("{error:#}");
             Row {
                 name: name.to_owned(),
-                count,
+                count: Count::failed(Failure::new(name, "", &error)),
                 taken: started.elapsed(),
                 used: Duration::ZERO,
-                error,
+                error: Some(error),
             }
         });
         self.rows().push(row);

@@ -1,45 +1,59 @@
-//! Where the time of a test run goes: what `cargo test` says of each file of tests, and what the
-//! processes that ended have used.
+//! Where the time of a test run goes: what programs of tests say, and what the processes that ended
+//! have used.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{Count, padded};
+use super::count::{Count, Failure, padded, padded_failures};
 
 /// How many files of tests the table of the slowest has.
 const SHOWN: usize = 10;
 
-/// A file of tests, as `cargo test` ran it.
+/// A program of tests.
 #[derive(Debug, PartialEq)]
 pub(super) struct File {
     pub(super) name: String,
     pub(super) taken: Duration,
 }
 
-/// Reads what `cargo test` says, line after line.
+/// Reads what programs of tests say, line after line.
 #[derive(Default)]
 pub(super) struct Reader {
-    running: String,
-    /// The tests of the file that runs which failed.
+    /// The program's place: a source file, or a package whose comments are tested.
+    place: String,
+    /// The tests of the program that runs which failed.
     failed: Vec<String>,
-    /// The tests of the file that runs which could not, each with why.
+    /// What these said: the program tells it after their outcomes.
+    said: BTreeMap<String, String>,
+    /// The test whose words the lines are now.
+    telling: Option<String>,
+    /// The tests of the program that runs which could not, each with why.
     skipped: Vec<String>,
-    /// How many of them returned, so that the file counts them as passed.
+    /// How many of them returned, so that the program counts them as passed.
     returned: u64,
     pub(super) files: Vec<File>,
     pub(super) count: Count,
 }
 
 impl Reader {
+    pub(super) fn of(place: String) -> Reader {
+        Reader { place, ..Reader::default() }
+    }
+
     /// Takes in what another one has read.
     pub(super) fn add(&mut self, other: Reader) {
         self.files.extend(other.files);
         self.count = std::mem::take(&mut self.count).and(other.count);
     }
 
+    pub(super) fn read_all(&mut self, said: &str) {
+        said.lines().for_each(|line| self.read(line));
+    }
+
     pub(super) fn read(&mut self, line: &str) {
-        if let Some(name) = running(line) {
-            self.running = name;
+        if let Some(package) = line.trim_start().strip_prefix("Doc-tests ") {
+            self.place = format!("{package} (in comments)");
         } else if let Some(test) = line.strip_prefix("skipped ") {
             self.skipped.push(test.to_owned());
             self.returned += 1;
@@ -47,17 +61,41 @@ impl Reader {
             self.skipped.push(test);
         } else if let Some(test) = failed(line) {
             self.failed.push(test);
-        } else if let Some(Summary { passed, failed, ignored, taken }) = Summary::read(line) {
-            let file = &self.running;
-            let returned = std::mem::take(&mut self.returned);
-            let skipped = padded(std::mem::take(&mut self.skipped), ignored + returned, file);
-            let here = self.failed.drain(..).map(|name| format!("{name}, in {file}"));
-            let failed = padded(here.collect(), failed, file);
-            let count = Count { passed: passed.saturating_sub(returned), failed, skipped };
-            self.count = std::mem::take(&mut self.count).and(count);
-            self.files.push(File { name: self.running.clone(), taken });
+        } else if let Some(test) = heading(line) {
+            self.telling = Some(test);
+        } else if line == "failures:" {
+            self.telling = None;
+        } else if let Some(summary) = Summary::read(line) {
+            self.take_in(&summary);
+        } else if let Some(test) = &self.telling {
+            let said = self.said.entry(test.clone()).or_default();
+            said.push_str(line);
+            said.push('\n');
         }
     }
+
+    fn take_in(&mut self, summary: &Summary) {
+        let place = &self.place;
+        let returned = std::mem::take(&mut self.returned);
+        let skipped = std::mem::take(&mut self.skipped);
+        let skipped = padded(skipped, summary.ignored + returned, place);
+        let mut said = std::mem::take(&mut self.said);
+        let failures = self.failed.drain(..).map(|test| {
+            let said = said.remove(&test).unwrap_or_default();
+            Failure::new(test, place, said)
+        });
+        let failed = padded_failures(failures.collect(), summary.failed, place);
+        let passed = summary.passed.saturating_sub(returned);
+        let count = Count { passed, failed, skipped, ..Count::default() };
+        self.count = std::mem::take(&mut self.count).and(count);
+        self.files.push(File { name: self.place.clone(), taken: summary.taken });
+    }
+}
+
+/// The test in `---- name stdout ----` or, as libtest-mimic writes it, `---- name ----`.
+fn heading(line: &str) -> Option<String> {
+    let name = line.strip_prefix("---- ")?.strip_suffix(" ----")?;
+    Some(name.strip_suffix(" stdout").unwrap_or(name).to_owned())
 }
 
 /// The test in `test name ... FAILED`.
@@ -75,24 +113,6 @@ fn ignored(line: &str) -> Option<String> {
         Some((why, name)) => Some(format!("{}: {why}", name.trim())),
         None if why.is_empty() => Some(name.trim().to_owned()),
         None => Some(format!("{}: {why}", name.trim())),
-    }
-}
-
-/// The file in `     Running tests/daily.rs (target/debug/deps/daily-0123456789abcdef)`. Many
-/// packages have a `src/lib.rs`, so those go by their program's name.
-fn running(line: &str) -> Option<String> {
-    let line = line.trim_start();
-    if let Some(package) = line.strip_prefix("Doc-tests ") {
-        return Some(format!("{package} (in comments)"));
-    }
-    let (source, program) = line.strip_prefix("Running ")?.split_once(" (")?;
-    match source.strip_prefix("unittests ") {
-        Some(_) => {
-            let name = program.trim_end_matches(')').rsplit('/').next()?;
-            let package = name.rsplit_once('-').map_or(name, |(package, _)| package);
-            Some(format!("{package} (unit tests)"))
-        }
-        None => Some(source.to_owned()),
     }
 }
 
@@ -160,15 +180,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cargo_says_of_its_test_programs_is_read() {
-        let mut reader = Reader::default();
+    fn what_programs_of_tests_say_is_read() {
+        let mut reader = Reader::of("tests/e2e/tests/daily.rs".to_owned());
         for line in [
-            "   Compiling outboard-e2e v0.1.0",
-            "     Running unittests src/lib.rs (target/debug/deps/outboard_e2e-0123456789abcdef)",
             "running 3 tests",
             "test one ... FAILED",
+            "failures:",
+            "",
+            "---- one stdout ----",
+            "thread 'one' panicked",
+            "at the end",
+            "",
+            "failures:",
+            "    one",
             "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.05s",
-            "     Running tests/daily.rs (target/debug/deps/daily-0123456789abcdef)",
             "test two ... ignored, takes minutes",
             "test [no kernel] three   ... ignored",
             "test four ... ",
@@ -184,11 +209,8 @@ mod tests {
             name: name.to_owned(),
             taken: Duration::from_millis(milliseconds),
         };
-        let wanted = [
-            file("outboard_e2e (unit tests)", 50),
-            file("tests/daily.rs", 12_500),
-            file("wire (in comments)", 0),
-        ];
+        let daily = "tests/e2e/tests/daily.rs";
+        let wanted = [file(daily, 50), file(daily, 12_500), file("wire (in comments)", 0)];
         assert_eq!(reader.files, wanted);
         let skipped = [
             "two: takes minutes",
@@ -197,18 +219,17 @@ mod tests {
             "a test of wire (in comments)",
         ];
         let skipped = skipped.map(str::to_owned).to_vec();
-        let failed = [
-            "one, in outboard_e2e (unit tests)",
-            "a test of outboard_e2e (unit tests)",
-            "a test of outboard_e2e (unit tests)",
+        let failed = vec![
+            Failure::new("one", daily, "thread 'one' panicked\nat the end\n\n"),
+            Failure::new("a test", daily, ""),
+            Failure::new("a test", daily, ""),
         ];
-        let failed = failed.map(str::to_owned).to_vec();
-        assert_eq!(reader.count, Count { passed: 19, failed, skipped });
+        assert_eq!(reader.count, Count { passed: 19, failed, skipped, ..Count::default() });
         let table = slowest(&reader.files);
         let lines: Vec<&str> = table.lines().collect();
         assert!(
             lines.len() == 2
-                && lines[0].starts_with("tests/daily.rs ")
+                && lines[0].starts_with("tests/e2e/tests/daily.rs ")
                 && lines[0].ends_with("12.5 s  100 %"),
             "{table}"
         );
