@@ -1,37 +1,45 @@
 //! `cargo xtask test`: sets up all that is needed and runs every check and test.
 
 mod beside;
+mod chosen;
 mod count;
 mod cut;
 mod dependencies;
 mod executables;
 mod limit;
+mod reader;
 mod reruns;
+mod runner;
 mod summary;
 mod times;
 mod unsteady;
 
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
 use crate::programs;
 use crate::stage::{Dist, Profile};
 use crate::util::{self, root};
-use anyhow::{Context, Result, bail};
 use beside::Beside;
 pub(crate) use count::{Count, Failure, padded_failures};
-use executables::Wanted;
 pub(crate) use executables::built;
+use reader::Reader;
 pub(crate) use reruns::{Attempt, judge};
-use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
-use times::{File, Reader};
+use runner::{Found, Wanted};
+use times::{Outlook, Spent, Times};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run the end-to-end tests on this device.
     #[arg(long, default_value = "cpu", value_parser = ["cpu", "nvidia"])]
     driver: String,
+    /// Show where the time of the last run went.
+    #[arg(long)]
+    times: bool,
     /// Seconds for each fuzz target; 0 leaves them out.
     #[arg(long, default_value_t = 10)]
     fuzz_seconds: u64,
@@ -66,82 +74,77 @@ struct Row {
     /// Processor time of what it started.
     used: Duration,
     error: Option<String>,
+    /// What tests of it took.
+    tests: Vec<Spent>,
 }
 
 /// A part of the run.
 struct Step {
     name: &'static str,
-    action: fn(&Args, &Mutex<Vec<File>>) -> Result<Count>,
+    action: fn(&Args) -> Result<Found>,
 }
 
-const fn step_of(
-    name: &'static str,
-    action: fn(&Args, &Mutex<Vec<File>>) -> Result<Count>,
-) -> Step {
+const fn step_of(name: &'static str, action: fn(&Args) -> Result<Found>) -> Step {
     Step { name, action }
 }
 
 /// What only builds or fetches, and apart from what the other steps build. It takes what processors
 /// have left, so that tests which wait leave nothing idle.
 const BESIDE: [Step; 9] = [
-    step_of("etcd", |_, _| Ok(crate::etcd::attempt())),
-    step_of("rdma headers", |_, _| Ok(crate::rdma::attempt())),
-    step_of("test programs", |_, _| programs::ensure().map(|()| Count::ONE)),
-    step_of("mpi", |_, _| crate::mpi::attempt()),
-    step_of("ssh", |_, _| crate::ssh::attempt()),
-    step_of("dependencies", |_, _| dependencies::check()),
-    step_of("optimised build", |_, _| crate::counts::build().map(|()| Count::ONE)),
-    step_of("kubernetes build", |_, _| crate::kubernetes::build()),
-    step_of("fuzz targets", |_, _| crate::fuzz::build().map(|()| Count::ONE)),
+    step_of("etcd", |_| Ok(crate::etcd::attempt().into())),
+    step_of("rdma headers", |_| Ok(crate::rdma::attempt().into())),
+    step_of("test programs", |_| done(programs::ensure())),
+    step_of("mpi", |_| Ok(crate::mpi::attempt()?.into())),
+    step_of("ssh", |_| Ok(crate::ssh::attempt()?.into())),
+    step_of("dependencies", |_| Ok(dependencies::check()?.into())),
+    step_of("optimised build", |_| done(crate::counts::build())),
+    step_of("kubernetes build", |_| Ok(crate::kubernetes::build()?.into())),
+    step_of("fuzz targets", |_| done(crate::fuzz::build())),
 ];
 
 const STEPS: [Step; 12] = [
-    step_of("format", |_, _| one(cargo(["fmt", "--all", "--check"]))),
-    step_of("lints", |_, _| {
+    step_of("format", |_| one(cargo(["fmt", "--all", "--check"]))),
+    step_of("lints", |_| {
         one(cargo(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
     }),
-    step_of("generated code", |_, _| one(xtask(["codegen", "--check"]))),
-    step_of("unit tests", |args, files| {
-        let rest = tests(
-            &Wanted {
-                workspace: &root(),
-                packages: |package| package != Path::new(END_TO_END),
-                env: &[],
-                limit: args.limit(),
-            },
-            files,
-        )?;
-        Ok(rest.and(examples(files)?))
+    step_of("generated code", |_| one(xtask(["codegen", "--check"]))),
+    step_of("unit tests", |args| {
+        let Found { count, spent } = runner::run(&Wanted {
+            workspace: &root(),
+            packages: |package| package != Path::new(END_TO_END),
+            env: &[],
+            limit: args.limit(),
+        })?;
+        Ok(Found { count: count.and(examples()?), spent })
     }),
-    step_of("installation", |_, _| Dist::build(Profile::Tests).map(|_| Count::ONE)),
-    step_of("end to end", |args, files| {
-        tests(
-            &Wanted {
-                workspace: &root(),
-                packages: |package| package == Path::new(END_TO_END),
-                env: &[("OUTBOARD_TEST_DRIVER", &args.driver)],
-                limit: args.limit(),
-            },
-            files,
-        )
+    step_of("installation", |_| done(Dist::build(Profile::Tests))),
+    step_of("end to end", |args| {
+        runner::run(&Wanted {
+            workspace: &root(),
+            packages: |package| package == Path::new(END_TO_END),
+            env: &[("OUTBOARD_TEST_DRIVER", &args.driver)],
+            limit: args.limit(),
+        })
     }),
-    step_of("slurm", |_, _| crate::slurm::tests()),
-    step_of("python", |_, _| crate::python::tests()),
-    step_of("kubernetes", |_, _| crate::kubernetes::quick()),
-    step_of("wheel", |_, _| {
-        Ok(reruns::judge_whole("wheel", || crate::wheel::attempt().map(|()| Count::ONE)))
+    step_of("slurm", |_| Ok(crate::slurm::tests()?.into())),
+    step_of("python", |_| Ok(crate::python::tests()?.into())),
+    step_of("kubernetes", |_| Ok(crate::kubernetes::quick()?.into())),
+    step_of("wheel", |_| {
+        let attempt = || crate::wheel::attempt().map(|()| Count::ONE);
+        Ok(reruns::judge_whole("wheel", attempt).into())
     }),
-    step_of("counts", |_, _| {
-        Ok(reruns::judge_whole("counts", || crate::counts::check().map(Count::passed)))
+    step_of("counts", |_| {
+        let check = || crate::counts::check().map(Count::passed);
+        Ok(reruns::judge_whole("counts", check).into())
     }),
     // An input that breaks a target once is a fault.
-    step_of("fuzzing", |args, _| crate::fuzz::all(args.fuzz_seconds).map(Count::passed)),
+    step_of("fuzzing", |args| Ok(Count::passed(crate::fuzz::all(args.fuzz_seconds)?).into())),
 ];
 
 /// Whatever tests [`Args::workspace`] has.
-const OTHER_WORKSPACE: Step = step_of("tests", |args, files| {
+const OTHER_WORKSPACE: Step = step_of("tests", |args| {
     let workspace = args.workspace.as_deref().context("no other workspace is named")?;
-    tests(&Wanted { workspace, packages: |_| true, env: &[], limit: args.limit() }, files)
+    runner::run(&Wanted { workspace, packages: |_| true, env: &[], limit: args.limit() })
 });
 
 /// The folder of the end-to-end tests.
@@ -172,32 +175,44 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.yielding {
         beside::yield_to_others();
     }
-    let files = Mutex::new(Vec::new());
+    if args.times {
+        return util::print(&Times::read(&Times::of_last_run())?.tables());
+    }
     let started = Instant::now();
     let mut rows = match (&args.workspace, &args.only) {
-        (Some(_), _) => vec![take(&OTHER_WORKSPACE, args, &files, || Duration::ZERO)],
+        (Some(_), _) => vec![take(&OTHER_WORKSPACE, args, || Duration::ZERO)],
         (None, Some(only)) => {
             let wanted = |step: &&Step| step.name.contains(only.as_str());
             BESIDE
                 .iter()
                 .chain(&STEPS)
                 .filter(wanted)
-                .map(|step| take(step, args, &files, || Duration::ZERO))
+                .map(|step| take(step, args, || Duration::ZERO))
                 .collect()
         }
-        (None, None) => all(args, &files),
+        (None, None) => all(args),
     };
     if let Some(report) = &args.report {
         return beside::report(report, &rows);
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.taken));
-    let files = files.into_inner().unwrap_or_else(PoisonError::into_inner);
-    summary::tell(&rows, &files, started.elapsed(), &args.workspace.clone().unwrap_or_else(root))
+    if args.workspace.is_none() && args.only.is_none() {
+        times_of(&rows).keep(&Times::of_last_run())?;
+    }
+    summary::tell(&rows, started.elapsed(), &args.workspace.clone().unwrap_or_else(root))
+}
+
+/// What steps and their tests took.
+fn times_of(rows: &[Row]) -> Times {
+    let step = |row: &Row| Spent { name: row.name.clone(), taken: row.taken, used: row.used };
+    let tests = rows.iter().flat_map(|row| row.tests.iter().cloned()).collect();
+    Times { steps: rows.iter().map(step).collect(), tests }
 }
 
 /// All steps, those of [`BESIDE`] beside the others.
-fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
+fn all(args: &Args) -> Vec<Row> {
     let beside = Beside::default();
+    let mut outlook = Outlook::read();
     let mut rows = std::thread::scope(|scope| {
         scope.spawn(|| {
             // The first two are waited for soonest, and the first takes seconds. Of the others, the
@@ -211,7 +226,7 @@ fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
             }
         });
         let mut rows = Vec::new();
-        for step in &STEPS {
+        for (at, step) in STEPS.iter().enumerate() {
             NEEDS
                 .iter()
                 .filter(|(name, _)| *name == step.name)
@@ -219,7 +234,12 @@ fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
             if step.name == IDLE {
                 scope.spawn(|| beside.run(IDLE, &[]));
             } else {
-                rows.push(take(step, args, files, || beside.used()));
+                let left = STEPS[at..].iter().map(|step| step.name).filter(|name| *name != IDLE);
+                if let Some(left) = outlook.left(left) {
+                    util::step(&format!("about {} left", times::spoken(left)));
+                }
+                rows.push(take(step, args, || beside.used()));
+                outlook.end(step.name);
             }
         }
         rows
@@ -230,23 +250,23 @@ fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
 
 /// Runs a step. `others` says how much processor time the steps beside it that have ended took: it
 /// counts among this process's.
-fn take(step: &Step, args: &Args, files: &Mutex<Vec<File>>, others: impl Fn() -> Duration) -> Row {
+fn take(step: &Step, args: &Args, others: impl Fn() -> Duration) -> Row {
     util::step(step.name);
     let own = || times::processor_time().saturating_sub(others());
     let (started, used) = (Instant::now(), own());
-    let result = (step.action)(args, files);
+    let result = (step.action)(args);
     let (taken, used) = (started.elapsed(), own().saturating_sub(used));
-    let (count, error) = match result {
-        Ok(count) => (count, None),
+    let (Found { count, spent }, error) = match result {
+        Ok(found) => (found, None),
         Err(error) => {
             let said = format!("{error:#}");
-            (Count::failed(Failure::new(step.name, "", &said)), Some(said))
+            (Count::failed(Failure::new(step.name, "", &said)).into(), Some(said))
         }
     };
     if let Some(error) = &error {
         eprintln!("error: {error}");
     }
-    Row { name: step.name.to_owned(), count, taken, used, error }
+    Row { name: step.name.to_owned(), count, taken, used, error, tests: spent }
 }
 
 fn cargo<const N: usize>(args: [&str; N]) -> Command {
@@ -261,28 +281,24 @@ fn xtask<const N: usize>(args: [&str; N]) -> Command {
     command
 }
 
-/// A command that passes or fails as a whole.
-fn one(mut command: Command) -> Result<Count> {
-    util::run(&mut command)?;
-    Ok(Count::ONE)
+/// A step that passes or fails as a whole.
+fn done<T>(result: Result<T>) -> Result<Found> {
+    result.map(|_| Count::ONE.into())
 }
 
-/// What the tests of some packages came to, and what each program of them took.
-fn tests(wanted: &Wanted<'_>, files: &Mutex<Vec<File>>) -> Result<Count> {
-    Ok(keep(executables::run(wanted)?, files))
+/// The same of a command.
+fn one(mut command: Command) -> Result<Found> {
+    done(util::run(&mut command))
 }
 
 /// The examples in comments.
-fn examples(files: &Mutex<Vec<File>>) -> Result<Count> {
-    let (reader, _) = documented(&[])?;
-    Ok(judge(keep(reader, files), |failure| {
-        let run = documented(&["--exact", &failure.test]);
-        Attempt::of(run.map(|(reader, said)| (reader.count, said)))
-    }))
+fn examples() -> Result<Count> {
+    let (count, _) = documented(&[])?;
+    Ok(judge(count, |failure| Attempt::of(documented(&["--exact", &failure.test]))))
 }
 
-/// Runs examples in comments; what the program of tests said is the second value.
-fn documented(args: &[&str]) -> Result<(Reader, String)> {
+/// Runs examples in comments; what the programs of tests said is the second value.
+fn documented(args: &[&str]) -> Result<(Count, String)> {
     let mut cargo = cargo(["test", "--workspace", "--doc", "--no-fail-fast", "--quiet", "--"]);
     let output = cargo.args(args).stderr(Stdio::inherit()).output();
     let output = output.context("cannot start `cargo test --doc`")?;
@@ -293,10 +309,5 @@ fn documented(args: &[&str]) -> Result<(Reader, String)> {
     if !output.status.success() && reader.count.failed.is_empty() {
         bail!("`cargo test --doc` failed ({})", output.status);
     }
-    Ok((reader, said))
-}
-
-fn keep(reader: Reader, files: &Mutex<Vec<File>>) -> Count {
-    files.lock().unwrap_or_else(PoisonError::into_inner).extend(reader.files);
-    reader.count
+    Ok((reader.count, said))
 }

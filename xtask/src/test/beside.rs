@@ -39,6 +39,7 @@ impl Beside {
                 taken: started.elapsed(),
                 used: Duration::ZERO,
                 error: Some(error),
+                tests: Vec::new(),
             }
         });
         self.rows().push(row);
@@ -101,6 +102,7 @@ mod tests {
             taken: Duration::from_secs(2),
             used: Duration::from_secs(1),
             error: None,
+            tests: Vec::new(),
         };
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| beside.wait_for("second"));

@@ -72,7 +72,7 @@ pub(super) fn list(program: &Path, folder: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test::times::Reader;
+    use crate::test::reader::Reader;
 
     #[test]
     fn the_tests_of_a_program_are_listed_and_their_outcomes_read() {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Count, cargo, one};
+use super::{Count, cargo};
 use crate::util::{self, root, step};
 
 /// The release of cargo-deny.
@@ -44,10 +44,13 @@ pub(super) fn check() -> Result<Count> {
         command.current_dir(root()).args(["--log-level", "error"]).args(args);
         command
     };
-    let count = one(run(&["check", "licenses", "bans", "sources"]))?;
+    util::run(&mut run(&["check", "licenses", "bans", "sources"]))?;
     // The database is a repository of its own, which not every machine can reach.
-    Ok(count.and(match database(&run(&["fetch", "db"])) {
-        Ok(()) => one(run(&["--offline", "check", "advisories"]))?,
+    Ok(Count::ONE.and(match database(&run(&["fetch", "db"])) {
+        Ok(()) => {
+            util::run(&mut run(&["--offline", "check", "advisories"]))?;
+            Count::ONE
+        }
         Err(why) => Count::skipped(format!("advisories: {why:#}")),
     }))
 }

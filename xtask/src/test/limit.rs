@@ -7,23 +7,31 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::cut::ended_tests;
+use super::times;
 
 /// How often what a program has said is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How a program of tests ended.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) status: ExitStatus,
+    /// Processor time of the program and of what it waited for.
+    pub(super) used: Duration,
+    /// What was found if the program was ended because it hung.
+    pub(super) hung: Option<String>,
+}
+
 /// Waits for a program of tests, which writes into the file `said`. A program in which no test ends
-/// for `limit` is ended, with all that it has started; the second value says so.
-pub(super) fn wait(
-    limit: Duration,
-    child: &mut Child,
-    said: &Path,
-) -> Result<(ExitStatus, Option<String>)> {
+/// for `limit` is ended, with all that it has started.
+pub(super) fn wait(limit: Duration, child: &mut Child, said: &Path) -> Result<End> {
     let (mut size, mut ended, mut since) = (0, 0, Instant::now());
     loop {
-        if let Some(status) = child.try_wait().context("cannot wait for a program of tests")? {
-            return Ok((status, None));
+        if has_ended(child)? {
+            return end(child, None);
         }
         let length = fs::metadata(said).map_or(0, |file| file.len());
         if length != size {
@@ -38,11 +46,26 @@ pub(super) fn wait(
             let below = below(child.id());
             child.kill().context("cannot end a program of tests")?;
             below.iter().for_each(Process::kill);
-            let status = child.wait().context("cannot wait for a program of tests")?;
-            return Ok((status, Some(report(limit, &below))));
+            return end(child, Some(report(limit, &below)));
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// Whether a process has ended. It stays there to be asked until it is waited for.
+fn has_ended(child: &Child) -> Result<bool> {
+    let only_look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let ended = waitid(WaitId::Pid(Pid::from_child(child)), only_look);
+    Ok(ended.context("cannot wait for a program of tests")?.is_some())
+}
+
+fn end(child: &mut Child, hung: Option<String>) -> Result<End> {
+    while !has_ended(child)? {
+        std::thread::sleep(LOOK);
+    }
+    let used = times::processor_time_of(child.id());
+    let status = child.wait().context("cannot wait for a program of tests")?;
+    Ok(End { status, used, hung })
 }
 
 fn report(limit: Duration, below: &[Process]) -> String {
@@ -61,7 +84,7 @@ struct Process {
 
 impl Process {
     fn kill(&self) {
-        let id = i32::try_from(self.id).ok().and_then(rustix::process::Pid::from_raw);
+        let id = i32::try_from(self.id).ok().and_then(Pid::from_raw);
         // One that has ended meanwhile is as good.
         let _ = id.map(|id| rustix::process::kill_process(id, rustix::process::Signal::KILL));
     }
@@ -115,7 +138,7 @@ mod tests {
         let mut shell = Command::new("sh");
         shell.args(["-c", program]).stdin(Stdio::null()).stdout(fs::File::create(&path).unwrap());
         let mut child = shell.spawn().unwrap();
-        let (status, hung) = wait(Duration::from_millis(500), &mut child, &path).unwrap();
+        let End { status, hung, .. } = wait(Duration::from_millis(500), &mut child, &path).unwrap();
         let hung = hung.expect("it hangs");
         assert!(!status.success());
         assert!(hung.contains(": sleep 1000"), "{hung}");
@@ -136,7 +159,7 @@ mod tests {
         let mut shell = Command::new("sh");
         shell.args(["-c", program]).stdout(fs::File::create(&path).unwrap());
         let mut child = shell.spawn().unwrap();
-        let (status, hung) = wait(Duration::from_secs(1), &mut child, &path).unwrap();
+        let End { status, hung, .. } = wait(Duration::from_secs(1), &mut child, &path).unwrap();
         assert!(status.success() && hung.is_none(), "{hung:?}");
     }
 }

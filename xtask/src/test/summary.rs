@@ -6,15 +6,14 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::count::{Count, Failure, Unsteady};
-use super::times::{self, File};
-use super::{Row, unsteady};
+use super::{Row, times, unsteady};
 use crate::util;
 
 /// How many lines of what a failed test said stand below its name.
 const LINES: usize = 12;
 
 /// Says what came of a run of a workspace's tests; failures are an error.
-pub(super) fn tell(rows: &[Row], files: &[File], taken: Duration, workspace: &Path) -> Result<()> {
+pub(super) fn tell(rows: &[Row], taken: Duration, workspace: &Path) -> Result<()> {
     eprintln!(
         "\n{:<16} {:>7} {:>7} {:>7} {:>9} {:>11}",
         "slowest first", "passed", "failed", "skipped", "seconds", "processor s"
@@ -29,13 +28,11 @@ pub(super) fn tell(rows: &[Row], files: &[File], taken: Duration, workspace: &Pa
             skipped.len()
         );
     }
+    eprint!("\n{}", super::times_of(rows).of_tests());
     let total = rows.iter().fold(Count::default(), |total, row| total.and(row.count.clone()));
     let total = unsteady::judge(total, workspace);
     if !total.skipped.is_empty() {
         eprintln!("\nSkipped:\n{}", total.skipped.join("\n"));
-    }
-    if !files.is_empty() {
-        eprint!("\nThe slowest files of tests, without building them:\n{}", times::slowest(files));
     }
     let used = rows.iter().map(|row| row.used).sum();
     eprintln!(

@@ -1,172 +1,145 @@
-//! Where the time of a test run goes: what programs of tests say, and what the processes that ended
-//! have used.
+//! Where the time of a run goes: what each step and each test took, kept from run to run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use super::count::{Count, Failure, padded, padded_failures};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 
-/// How many files of tests the table of the slowest has.
-const SHOWN: usize = 10;
+use crate::util::{self, root};
 
-/// A program of tests.
-#[derive(Debug, PartialEq)]
-pub(super) struct File {
+/// How many steps and how many tests the tables have.
+const STEPS: usize = 20;
+const TESTS: usize = 50;
+
+/// What a step took, or a test, or a program whose tests share what they start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Spent {
     pub(super) name: String,
     pub(super) taken: Duration,
+    /// Processor time, with that of processes that it started and waited for.
+    pub(super) used: Duration,
 }
 
-/// Reads what programs of tests say, line after line.
-#[derive(Default)]
-pub(super) struct Reader {
-    /// The program's place: a source file, or a package whose comments are tested.
-    place: String,
-    /// The tests of the program that runs which failed.
-    failed: Vec<String>,
-    /// What these said: the program tells it after their outcomes.
-    said: BTreeMap<String, String>,
-    /// The test whose words the lines are now.
-    telling: Option<String>,
-    /// The tests of the program that runs which could not, each with why.
-    skipped: Vec<String>,
-    /// How many of them returned, so that the program counts them as passed.
-    returned: u64,
-    pub(super) files: Vec<File>,
-    pub(super) count: Count,
+/// What a run took.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Times {
+    pub(super) steps: Vec<Spent>,
+    pub(super) tests: Vec<Spent>,
 }
 
-impl Reader {
-    pub(super) fn of(place: String) -> Reader {
-        Reader { place, ..Reader::default() }
+impl Times {
+    /// The file of the last whole run on this machine.
+    pub(super) fn of_last_run() -> PathBuf {
+        util::target_dir().join("times.json")
     }
 
-    /// Takes in what another one has read.
-    pub(super) fn add(&mut self, other: Reader) {
-        self.files.extend(other.files);
-        self.count = std::mem::take(&mut self.count).and(other.count);
+    pub(super) fn read(path: &Path) -> Result<Times> {
+        let text = fs::read(path).with_context(|| {
+            format!("cannot read {}: `cargo xtask test` writes it", path.display())
+        })?;
+        serde_json::from_slice(&text)
+            .with_context(|| format!("cannot understand {}", path.display()))
     }
 
-    pub(super) fn read_all(&mut self, said: &str) {
-        said.lines().for_each(|line| self.read(line));
+    pub(super) fn keep(&self, path: &Path) -> Result<()> {
+        fs::write(path, serde_json::to_vec(self)?)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    pub(super) fn read(&mut self, line: &str) {
-        if let Some(package) = line.trim_start().strip_prefix("Doc-tests ") {
-            self.place = format!("{package} (in comments)");
-        } else if let Some(test) = line.strip_prefix("skipped ") {
-            self.skipped.push(test.to_owned());
-            self.returned += 1;
-        } else if let Some(test) = ignored(line) {
-            self.skipped.push(test);
-        } else if let Some(test) = failed(line) {
-            self.failed.push(test);
-        } else if let Some(test) = heading(line) {
-            self.telling = Some(test);
-        } else if line == "failures:" {
-            self.telling = None;
-        } else if let Some(summary) = Summary::read(line) {
-            self.take_in(&summary);
-        } else if let Some(test) = &self.telling {
-            let said = self.said.entry(test.clone()).or_default();
-            said.push_str(line);
-            said.push('\n');
-        }
+    /// The most expensive steps and tests, by processor time.
+    pub(super) fn tables(&self) -> String {
+        format!("{}\n{}", table("steps", &self.steps, STEPS), self.of_tests())
     }
 
-    fn take_in(&mut self, summary: &Summary) {
-        let place = &self.place;
-        let returned = std::mem::take(&mut self.returned);
-        let skipped = std::mem::take(&mut self.skipped);
-        let skipped = padded(skipped, summary.ignored + returned, place);
-        let mut said = std::mem::take(&mut self.said);
-        let failures = self.failed.drain(..).map(|test| {
-            let said = said.remove(&test).unwrap_or_default();
-            Failure::new(test, place, said)
-        });
-        let failed = padded_failures(failures.collect(), summary.failed, place);
-        let passed = summary.passed.saturating_sub(returned);
-        let count = Count { passed, failed, skipped, ..Count::default() };
-        self.count = std::mem::take(&mut self.count).and(count);
-        self.files.push(File { name: self.place.clone(), taken: summary.taken });
+    /// The most expensive tests.
+    pub(super) fn of_tests(&self) -> String {
+        table("tests, without building them", &self.tests, TESTS)
     }
 }
 
-/// The test in `---- name stdout ----` or, as libtest-mimic writes it, `---- name ----`.
-fn heading(line: &str) -> Option<String> {
-    let name = line.strip_prefix("---- ")?.strip_suffix(" ----")?;
-    Some(name.strip_suffix(" stdout").unwrap_or(name).to_owned())
-}
-
-/// The test in `test name ... FAILED`.
-fn failed(line: &str) -> Option<String> {
-    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
-    outcome.starts_with("FAILED").then(|| name.trim().to_owned())
-}
-
-/// The test in `test name ... ignored, why` or, as libtest-mimic writes it,
-/// `test [why] name ... ignored`.
-fn ignored(line: &str) -> Option<String> {
-    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
-    let why = outcome.strip_prefix("ignored")?.trim_start_matches(", ");
-    match name.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
-        Some((why, name)) => Some(format!("{}: {why}", name.trim())),
-        None if why.is_empty() => Some(name.trim().to_owned()),
-        None => Some(format!("{}: {why}", name.trim())),
-    }
-}
-
-/// `test result: ok. 12 passed; 0 failed; 1 ignored; …; finished in 1.23s`
-struct Summary {
-    passed: u64,
-    failed: u64,
-    ignored: u64,
-    taken: Duration,
-}
-
-impl Summary {
-    fn read(line: &str) -> Option<Summary> {
-        let rest = line.strip_prefix("test result: ")?;
-        let number = |what: &str| {
-            let before = rest.split(what).next()?;
-            before.split([' ', '.']).rfind(|word| !word.is_empty())?.parse().ok()
-        };
-        let seconds = rest
-            .split("finished in ")
-            .nth(1)
-            .and_then(|text| text.trim().trim_end_matches('s').parse().ok());
-        let taken = Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default();
-        let (passed, failed) = (number(" passed")?, number(" failed")?);
-        Some(Summary { passed, failed, ignored: number(" ignored")?, taken })
-    }
-}
-
-/// The slowest files of tests, each with its share of what all of them took.
-pub(super) fn slowest(files: &[File]) -> String {
-    let all: f64 = files.iter().map(|file| file.taken.as_secs_f64()).sum();
-    let mut sorted: Vec<&File> = files.iter().collect();
-    sorted.sort_by_key(|file| std::cmp::Reverse(file.taken));
-    let mut text = String::new();
-    for File { name, taken } in sorted.into_iter().take(SHOWN).filter(|file| !file.taken.is_zero())
-    {
-        let seconds = taken.as_secs_f64();
-        let _ = writeln!(text, "{name:<40} {seconds:>8.1} s  {:>3.0} %", 100.0 * seconds / all);
+fn table(what: &str, all: &[Spent], shown: usize) -> String {
+    let sum: f64 = all.iter().map(|spent| spent.used.as_secs_f64()).sum();
+    let mut sorted: Vec<&Spent> = all.iter().collect();
+    sorted.sort_by_key(|spent| std::cmp::Reverse(spent.used));
+    let mut text = format!("{:>11} {:>5} {:>8}  {what}\n", "processor s", "share", "seconds");
+    for Spent { name, taken, used } in sorted.into_iter().take(shown) {
+        let (taken, used) = (taken.as_secs_f64(), used.as_secs_f64());
+        let share = if sum > 0.0 { 100.0 * used / sum } else { 0.0 };
+        let _ = writeln!(text, "{used:>11.1} {share:>4.0}% {taken:>8.1}  {name}");
     }
     text
 }
 
-/// The processor time of all processes that this one has started and that have ended.
-pub(super) fn processor_time() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let ticks = of_children(&stat).unwrap_or(0);
-    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+/// What a run expects of the steps that are left, by an earlier run.
+pub(super) struct Outlook {
+    expected: BTreeMap<String, Duration>,
+    started: Instant,
+    /// What the earlier run took for the steps that this one has done.
+    done: Duration,
 }
 
-/// User's and system's ticks of ended children: the 16th and 17th field, counted from the process's
-/// number. The second is a name in parentheses.
-fn of_children(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(13);
-    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+/// The times that a first run goes by: those of a run of ours.
+const USUAL: &str = "tests/times.json";
+/// What an earlier run must have taken for steps whose time here says how fast this machine is.
+const TELLING: Duration = Duration::from_secs(60);
+
+impl Outlook {
+    pub(super) fn read() -> Outlook {
+        let times = Times::read(&Times::of_last_run())
+            .or_else(|_| Times::read(&root().join(USUAL)))
+            .unwrap_or_default();
+        Outlook::of(times)
+    }
+
+    fn of(times: Times) -> Outlook {
+        let expected = times.steps.into_iter().map(|step| (step.name, step.taken)).collect();
+        Outlook { expected, started: Instant::now(), done: Duration::ZERO }
+    }
+
+    /// A step has ended that others waited for.
+    pub(super) fn end(&mut self, step: &str) {
+        self.done += self.expected.get(step).copied().unwrap_or_default();
+    }
+
+    /// How long these steps will take, one after the other; none if nobody knows.
+    pub(super) fn left<'a>(&self, steps: impl IntoIterator<Item = &'a str>) -> Option<Duration> {
+        let steps = steps.into_iter().filter_map(|step| self.expected.get(step));
+        let left: Duration = steps.sum();
+        let pace = if self.done < TELLING {
+            1.0
+        } else {
+            self.started.elapsed().as_secs_f64() / self.done.as_secs_f64()
+        };
+        (!left.is_zero()).then(|| left.mul_f64(pace))
+    }
+}
+
+/// The processor time of all processes that this one has started and that have ended.
+pub(super) fn processor_time() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    ticks(&stat, 2..4)
+}
+
+/// The processor time of a process that has ended and was not waited for yet, with that of all that
+/// it has waited for.
+pub(super) fn processor_time_of(process: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    ticks(&stat, 0..4)
+}
+
+/// The sum of some of the four: user's and system's ticks of a process, and of its children that
+/// have ended. They are the 14th to the 17th field, counted from the process's number; the second
+/// is a name in parentheses.
+fn ticks(stat: &str, which: std::ops::Range<usize>) -> Duration {
+    let Some((_, fields)) = stat.rsplit_once(')') else { return Duration::ZERO };
+    let of_four = fields.split_whitespace().skip(11).take(4).enumerate();
+    let chosen = of_four.filter(|(at, _)| which.contains(at));
+    let ticks: u64 = chosen.filter_map(|(_, ticks)| ticks.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
 }
 
 /// Minutes and seconds, as people say them.
@@ -179,67 +152,45 @@ pub(super) fn spoken(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_programs_of_tests_say_is_read() {
-        let mut reader = Reader::of("tests/e2e/tests/daily.rs".to_owned());
-        for line in [
-            "running 3 tests",
-            "test one ... FAILED",
-            "failures:",
-            "",
-            "---- one stdout ----",
-            "thread 'one' panicked",
-            "at the end",
-            "",
-            "failures:",
-            "    one",
-            "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.05s",
-            "test two ... ignored, takes minutes",
-            "test [no kernel] three   ... ignored",
-            "test four ... ",
-            "skipped four: it is Monday",
-            "ok",
-            "test result: ok. 7 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 12.50s",
-            "   Doc-tests wire",
-            "test result: ok. 1 passed; 0 failed; 1 ignored",
-        ] {
-            reader.read(line);
-        }
-        let file = |name: &str, milliseconds| File {
-            name: name.to_owned(),
-            taken: Duration::from_millis(milliseconds),
-        };
-        let daily = "tests/e2e/tests/daily.rs";
-        let wanted = [file(daily, 50), file(daily, 12_500), file("wire (in comments)", 0)];
-        assert_eq!(reader.files, wanted);
-        let skipped = [
-            "two: takes minutes",
-            "three: no kernel",
-            "four: it is Monday",
-            "a test of wire (in comments)",
-        ];
-        let skipped = skipped.map(str::to_owned).to_vec();
-        let failed = vec![
-            Failure::new("one", daily, "thread 'one' panicked\nat the end\n\n"),
-            Failure::new("a test", daily, ""),
-            Failure::new("a test", daily, ""),
-        ];
-        assert_eq!(reader.count, Count { passed: 19, failed, skipped, ..Count::default() });
-        let table = slowest(&reader.files);
-        let lines: Vec<&str> = table.lines().collect();
-        assert!(
-            lines.len() == 2
-                && lines[0].starts_with("tests/e2e/tests/daily.rs ")
-                && lines[0].ends_with("12.5 s  100 %"),
-            "{table}"
-        );
+    fn spent(name: &str, taken: u64, used: u64) -> Spent {
+        let [taken, used] = [taken, used].map(Duration::from_secs);
+        Spent { name: name.to_owned(), taken, used }
     }
 
     #[test]
-    fn children_s_time_is_found_behind_any_name() {
+    fn the_most_expensive_come_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("times.json");
+        let steps = vec![spent("quick", 9, 1), spent("slow", 2, 3)];
+        let times = Times { steps, tests: vec![spent("one", 1, 1); TESTS + 9] };
+        times.keep(&path).unwrap();
+        let kept = Times::read(&path).unwrap();
+        assert_eq!(kept, times);
+        let table = kept.tables();
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[1], "        3.0   75%      2.0  slow");
+        assert_eq!(lines.len(), 1 + 2 + 1 + 1 + TESTS);
+    }
+
+    #[test]
+    fn what_is_left_goes_by_the_pace_of_what_was_done() {
+        let steps = vec![spent("a", 100, 0), spent("b", 40, 0), spent("c", 60, 0)];
+        let mut outlook = Outlook::of(Times { steps, ..Times::default() });
+        assert_eq!(outlook.left(["b", "c", "new"]), Some(Duration::from_secs(100)));
+        outlook.started -= Duration::from_secs(200);
+        outlook.end("a");
+        let left = outlook.left(["b", "c"]).unwrap();
+        assert_eq!(left.as_secs(), 200);
+        assert_eq!(outlook.left(["new"]), None);
+    }
+
+    #[test]
+    fn processor_time_is_found_behind_any_name() {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 2 3 4 500 60 11 22 20 0 1 0 9";
-        assert_eq!(of_children(stat), Some(33));
-        assert_eq!(of_children(""), None);
+        let second = rustix::param::clock_ticks_per_second();
+        assert_eq!(ticks(stat, 2..4), Duration::from_millis(33 * 1000 / second));
+        assert_eq!(ticks(stat, 0..4), Duration::from_millis(593 * 1000 / second));
+        assert_eq!(ticks("", 0..4), Duration::ZERO);
         let before = processor_time();
         let mut busy = std::process::Command::new("sh");
         busy.args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done"]);
