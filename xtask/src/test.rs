@@ -7,6 +7,7 @@ mod cut;
 mod dependencies;
 mod executables;
 mod limit;
+mod load;
 mod reader;
 mod reruns;
 mod runner;
@@ -27,6 +28,7 @@ use crate::util::{self, root};
 use beside::Beside;
 pub(crate) use count::{Count, Failure, padded_failures};
 pub(crate) use executables::built;
+use load::Load;
 use reader::Reader;
 pub(crate) use reruns::{Attempt, judge};
 use runner::{Found, Wanted};
@@ -37,6 +39,9 @@ pub(crate) struct Args {
     /// Run the end-to-end tests on this device.
     #[arg(long, default_value = "cpu", value_parser = ["cpu", "nvidia"])]
     driver: String,
+    /// Only the end-to-end tests, beside a busy loop on every processor.
+    #[arg(long, conflicts_with = "only")]
+    loaded: bool,
     /// Show where the time of the last run went.
     #[arg(long)]
     times: bool,
@@ -181,22 +186,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let started = Instant::now();
     let mut rows = match (&args.workspace, &args.only) {
         (Some(_), _) => vec![take(&OTHER_WORKSPACE, args, || Duration::ZERO)],
-        (None, Some(only)) => {
-            let wanted = |step: &&Step| step.name.contains(only.as_str());
-            BESIDE
-                .iter()
-                .chain(&STEPS)
-                .filter(wanted)
-                .map(|step| take(step, args, || Duration::ZERO))
-                .collect()
-        }
+        (None, Some(only)) => some(args, |name| name.contains(only.as_str())),
+        (None, None) if args.loaded => loaded(args),
         (None, None) => all(args),
     };
     if let Some(report) = &args.report {
         return beside::report(report, &rows);
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.taken));
-    if args.workspace.is_none() && args.only.is_none() {
+    if args.workspace.is_none() && args.only.is_none() && !args.loaded {
         times_of(&rows).keep(&Times::of_last_run())?;
     }
     summary::tell(&rows, started.elapsed(), &args.workspace.clone().unwrap_or_else(root))
@@ -207,6 +205,22 @@ fn times_of(rows: &[Row]) -> Times {
     let step = |row: &Row| Spent { name: row.name.clone(), taken: row.taken, used: row.used };
     let tests = rows.iter().flat_map(|row| row.tests.iter().cloned()).collect();
     Times { steps: rows.iter().map(step).collect(), tests }
+}
+
+/// Some steps by their names, one after the other.
+fn some(args: &Args, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
+    let steps = BESIDE.iter().chain(&STEPS).filter(|step| wanted(step.name));
+    steps.map(|step| take(step, args, || Duration::ZERO)).collect()
+}
+
+/// The end-to-end tests beside busy loops, after what they need.
+fn loaded(args: &Args) -> Vec<Row> {
+    const STEP: &str = "end to end";
+    let is_needed = |name: &str| name == "installation" || NEEDS.contains(&(STEP, name));
+    let mut rows = some(args, is_needed);
+    let _load = Load::start();
+    rows.extend(some(args, |name| name == STEP));
+    rows
 }
 
 /// All steps, those of [`BESIDE`] beside the others.
