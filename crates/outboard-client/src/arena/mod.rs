@@ -85,9 +85,10 @@ struct ArenaState {
     contexts: FxHashMap<ContextId, Owner>,
     /// Ranges that the program has reserved.
     reserved: FxHashMap<DevicePtr, u64>,
-    /// Allocations that are free once work that is queued is done.
-    late: Vec<DevicePtr>,
-    /// Counts what is allocated and freed.
+    /// Allocations that are free once work that is queued is done, with the time at which each was
+    /// noted.
+    late: Vec<(u64, DevicePtr)>,
+    /// Counts what is allocated, freed, and noted to be freed.
     time: u64,
     /// Such a count, and since when it has been the same.
     seen: Option<(u64, Instant)>,
@@ -309,31 +310,59 @@ impl Arena {
         state.live.contains_key(&address).then(|| state.contexts.keys().copied().collect())
     }
 
-    /// Notes that allocations are to be freed once work that is queued is done.
-    pub(crate) fn free_late(&self, addresses: impl IntoIterator<Item = DevicePtr>) {
-        self.state().late.extend(addresses);
+    /// Notes that an allocation is to be freed once work that is queued is done.
+    pub(crate) fn free_late(&self, address: DevicePtr) {
+        let mut state = self.state();
+        state.time += 1;
+        let time = state.time;
+        state.late.push((time, address));
         self.any_late.store(true, Ordering::Release);
     }
 
-    /// Takes the allocations that are to be freed late, if there are any, and the contexts that the
-    /// work may be in.
-    pub(crate) fn take_late(&self) -> Option<(Vec<DevicePtr>, Vec<ContextId>)> {
-        if !self.any_late.swap(false, Ordering::AcqRel) {
+    /// Whether there are allocations that are to be freed late: when the last one was noted, and
+    /// the contexts that the work may be in.
+    pub(crate) fn late(&self) -> Option<(u64, Vec<ContextId>)> {
+        if !self.any_late.load(Ordering::Acquire) {
             return None;
         }
+        let state = self.state();
+        let (time, _) = state.late.last()?;
+        Some((*time, state.contexts.keys().copied().collect()))
+    }
+
+    /// Frees the allocations that were noted until then: no work uses them any more.
+    pub(crate) fn free_noted(&self, until: u64, mut send: impl FnMut(Change)) -> Freed {
         let mut state = self.state();
-        Some((std::mem::take(&mut state.late), state.contexts.keys().copied().collect()))
+        let noted = state.late.partition_point(|(time, _)| *time <= until);
+        let late: Vec<_> = state.late.drain(..noted).collect();
+        self.any_late.store(!state.late.is_empty(), Ordering::Release);
+        for (_, address) in late {
+            self.free_one(&mut state, address, &mut send);
+        }
+        self.freed(&state)
     }
 
     /// Frees an allocation that no work uses any more. `None` if there is none at this address.
     pub(crate) fn free(&self, address: DevicePtr, mut send: impl FnMut(Change)) -> Option<Freed> {
         let mut state = self.state();
+        self.free_one(&mut state, address, &mut send)?;
+        Some(self.freed(&state))
+    }
+
+    fn freed(&self, state: &ArenaState) -> Freed {
+        Freed { is_unwatched: state.is_any_kept() && !self.watched.swap(true, Ordering::Relaxed) }
+    }
+
+    fn free_one(
+        &self,
+        state: &mut ArenaState,
+        address: DevicePtr,
+        send: &mut impl FnMut(Change),
+    ) -> Option<()> {
         let bytes = state.live.remove(&address)?;
         state.time += 1;
-        self.free_in_block(&mut state, address, bytes, &mut send);
-        Some(Freed {
-            is_unwatched: state.is_any_kept() && !self.watched.swap(true, Ordering::Relaxed),
-        })
+        self.free_in_block(state, address, bytes, send);
+        Some(())
     }
 
     fn free_in_block(
@@ -473,7 +502,7 @@ impl Arena {
             ending.push(Block { ctx, address, bytes });
         }
         // Their addresses may come to be another context's.
-        late.retain(|address| live.contains_key(address));
+        late.retain(|(_, address)| live.contains_key(address));
         ending
     }
 

@@ -143,6 +143,29 @@ fn memory_that_others_have_is_used_for_nothing_else() {
 }
 
 #[test]
+fn late_allocations_stay_listed_until_they_are_free() {
+    let arena = arena(8, false);
+    let [first, second] = [(); 2].map(|()| take(&arena, A, 2 * GRANULE).unwrap().0);
+    assert_eq!(arena.late(), None);
+    arena.free_late(first);
+    let (until, users) = arena.late().unwrap();
+    assert_eq!((users.len(), arena.late().map(|(time, _)| time)), (2, Some(until)), "for others");
+    // Noted while a thread waits for the work that uses the first.
+    arena.free_late(second);
+    let frees = |until| arena.free_noted(until, |_| ());
+    assert!(frees(until).is_unwatched && arena.kept_beside(A) == 2 * GRANULE);
+    let _ = frees(until);
+    assert_eq!(arena.kept_beside(A), 2 * GRANULE);
+    // The same address, noted anew.
+    assert_eq!(take(&arena, A, 2 * GRANULE), Some((first, None)));
+    arena.free_late(first);
+    let _ = frees(until);
+    assert_eq!(arena.kept_beside(A), 0);
+    let _ = frees(arena.late().unwrap().0);
+    assert_eq!((arena.late(), arena.kept_beside(A)), (None, 4 * GRANULE));
+}
+
+#[test]
 fn a_context_ends_with_its_blocks() {
     let arena = arena(4, false);
     let small = take(&arena, A, 1).unwrap().0;
@@ -150,13 +173,9 @@ fn a_context_ends_with_its_blocks() {
     let others = take(&arena, B, GRANULE).unwrap().0;
     assert_eq!(take(&arena, B, GRANULE), None);
     assert_eq!(arena.users_of(small).map(|users| users.len()), Some(2));
-    arena.free_late([small]);
+    arena.free_late(small);
     let ending = arena.context_ends(A);
-    assert_eq!(
-        (ending.len(), arena.take_late()),
-        (2, Some((vec![], vec![B]))),
-        "another's may lie there next"
-    );
+    assert_eq!((ending.len(), arena.late()), (2, None), "another's may lie there next");
     assert!(!arena.give_all(|_| panic!("nothing is said of what ends")));
     assert_eq!(take(&arena, B, GRANULE), None, "the server has them still");
     arena.ended(ending);

@@ -1,12 +1,31 @@
 //! Memory in the session's arena.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use outboard_front::backend::{ContextId, DevicePtr, Result};
 use outboard_wire::messages as msg;
 
 use super::{LOST, Session};
-use crate::arena::{Arena, Change, Taken};
+use crate::arena::{Arena, Block, Change, Freed, Taken};
+
+/// How often the server was given memory back.
+///
+/// Memory stays in the list in which it is kept until the server is told, and counts here before
+/// the list's lock is released: a thread that finds a list empty finds the count changed.
+#[derive(Debug, Default)]
+pub(super) struct GivenBack(AtomicU64);
+
+impl GivenBack {
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// The server was told once more.
+    pub(super) fn told(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
 
 impl Session {
     /// The addresses that this process may choose, if the server leaves it any.
@@ -23,10 +42,12 @@ impl Session {
             Change::Closed(ctx, address, bytes) => {
                 self.post_numbered(ctx, &msg::MemoryPart { address, bytes, open: false })
             }
-            Change::Unmapped(block) => self.post_numbered(
-                block.ctx,
-                &msg::MemoryUnmap { address: block.address, bytes: block.bytes },
-            ),
+            Change::Unmapped(block) => {
+                let Block { ctx, address, bytes } = block;
+                let posted = self.post_numbered(ctx, &msg::MemoryUnmap { address, bytes });
+                self.given_back.told();
+                posted
+            }
         };
     }
 
@@ -36,7 +57,7 @@ impl Session {
         if !self.link.is_alive() {
             return Err(LOST);
         }
-        self.free_what_is_late(false);
+        self.free_what_is_late();
         match arena.take(ctx, bytes, |change| self.send_change(change)) {
             Taken::Memory(address) => Ok(Some(address)),
             Taken::Nothing => Ok(None),
@@ -62,44 +83,52 @@ impl Session {
         let Some(arena) = self.arena().filter(|arena| arena.users_of(address).is_some()) else {
             return false;
         };
-        arena.free_late([address]);
-        self.free_what_is_late(false);
+        arena.free_late(address);
+        self.free_what_is_late();
         true
     }
 
-    /// Makes the delayed frees if the contexts are idle, or (`wait`) waits until they are. Whether
-    /// there was anything.
-    fn free_what_is_late(&self, wait: bool) -> bool {
-        let Some(arena) = self.arena() else { return false };
-        let Some((late, users)) = arena.take_late() else { return false };
+    /// Makes the delayed frees if the contexts are idle.
+    fn free_what_is_late(&self) {
+        let Some((until, users)) = self.arena().and_then(Arena::late) else { return };
+        if users.into_iter().all(|ctx| self.progress.is_context_idle(ctx)) {
+            self.free_noted(until);
+        }
+    }
+
+    /// Makes the delayed frees once the contexts are idle.
+    fn wait_for_what_is_late(&self) {
+        let Some((until, users)) = self.arena().and_then(Arena::late) else { return };
         for ctx in users {
             if self.progress.is_context_idle(ctx) {
                 continue;
             }
-            if !wait {
-                arena.free_late(late);
-                return false;
-            }
             // A fault is no reason to keep the memory.
-            if let Ok((seq, _)) = self.call_idle(ctx, &msg::ContextSynchronize {}) {
+            if let Ok((seq, _)) = self.call_plainly(ctx, &msg::ContextSynchronize {}) {
                 self.progress.context_done(ctx, seq);
             }
         }
-        let mut any = false;
-        for address in late {
-            any |= self.free(address);
-        }
-        any
+        self.free_noted(until);
+    }
+
+    fn free_noted(&self, until: u64) {
+        let freed =
+            self.arena().map(|arena| arena.free_noted(until, |change| self.send_change(change)));
+        self.watch_freed(freed.as_ref());
     }
 
     /// Frees an allocation that nothing uses any more, if there is one in the arena.
     pub(crate) fn free(&self, address: DevicePtr) -> bool {
         let freed =
             self.arena().and_then(|arena| arena.free(address, |change| self.send_change(change)));
-        if freed.as_ref().is_some_and(|freed| freed.is_unwatched) {
+        self.watch_freed(freed.as_ref());
+        freed.is_some()
+    }
+
+    fn watch_freed(&self, freed: Option<&Freed>) {
+        if freed.is_some_and(|freed| freed.is_unwatched) {
             self.link.run_idle_work();
         }
-        freed.is_some()
     }
 
     /// Gives credit back after it was unused for a while, or when the server asks.
@@ -111,12 +140,15 @@ impl Session {
         }));
     }
 
-    /// Gives back all memory that is kept; whether that was any.
-    pub(super) fn give_all(&self) -> bool {
-        let late = self.free_what_is_late(true) | self.wait_for_what_was_postponed();
-        let pooled = self.reuse.give_all(|block| self.give_back(block));
-        let blocks =
-            self.arena().is_some_and(|arena| arena.give_all(|change| self.send_change(change)));
-        late || pooled || blocks
+    /// Gives back all memory that is kept; whether any has been given back since this count, by
+    /// whichever thread.
+    pub(super) fn give_all_since(&self, before: u64) -> bool {
+        self.wait_for_what_is_late();
+        self.reuse.give_all(|block| self.give_back(block));
+        self.wait_for_what_was_postponed();
+        if let Some(arena) = self.arena() {
+            arena.give_all(|change| self.send_change(change));
+        }
+        self.given_back.count() != before
     }
 }

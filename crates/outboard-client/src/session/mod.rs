@@ -33,6 +33,7 @@ use crate::requests::Requests;
 use crate::reuse::{Block, Reuse};
 use crate::times::Times;
 
+use memory::GivenBack;
 use notices::Pending;
 #[cfg(feature = "fuzzing")]
 pub(crate) use notices::Taken;
@@ -55,6 +56,7 @@ pub(crate) struct Session {
     pub(crate) late: Arc<LateCopies>,
     pub(crate) holds: Arc<Holds>,
     postponed: PostponedFrees,
+    given_back: GivenBack,
     /// Whether the worker was told of halves of copies over links.
     has_copied_over_links: AtomicBool,
     pub(crate) lost_links: Arc<LostLinks>,
@@ -188,10 +190,19 @@ impl Session {
         })
     }
 
+    /// As [`Session::call_idle`], but a failure for want of memory is the answer: to be called while
+    /// memory is given back.
+    fn call_plainly<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
+        let reply = self.exchange(ctx, message)?;
+        self.finish(reply).map(|reply| (reply.seq, reply.payload))
+    }
+
     /// Tries something; once more without the memory that is kept, if it fails for want of some.
+    /// Another thread may have given that memory back behind the first attempt, too.
     fn with_memory<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        let before = self.given_back.count();
         match attempt() {
-            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.give_all() => attempt(),
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.give_all_since(before) => attempt(),
             outcome => outcome,
         }
     }

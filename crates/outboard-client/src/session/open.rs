@@ -17,6 +17,7 @@ use outboard_wire::platform::Platform;
 use outboard_wire::window::Window;
 use outboard_wire::{Code, Reader, plain, plain_lines};
 
+use super::memory::GivenBack;
 use super::notices::{Notices, Pending};
 use super::postponed::PostponedFrees;
 use super::{ImageCounters, Session};
@@ -186,6 +187,7 @@ fn connect_within(
         late,
         holds: Arc::default(),
         postponed: PostponedFrees::default(),
+        given_back: GivenBack::default(),
         has_copied_over_links: AtomicBool::new(false),
         lost_links,
         freed_places,

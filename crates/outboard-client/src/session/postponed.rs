@@ -17,29 +17,44 @@ struct Free {
     address: DevicePtr,
 }
 
-/// Those of a session.
+/// Those of a session. Each stays here until the server is told, so that a thread that lacks memory
+/// finds it.
 #[derive(Debug, Default)]
-pub(crate) struct PostponedFrees {
-    frees: Mutex<Vec<Free>>,
+pub(super) struct PostponedFrees {
+    listed: Mutex<Listed>,
     any: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Listed {
+    /// How many there have been.
+    count: u64,
+    /// With the number of each.
+    frees: Vec<(u64, Free)>,
 }
 
 impl PostponedFrees {
     fn add(&self, free: Free) {
-        let mut frees = self.frees.lock();
-        frees.push(free);
+        let mut listed = self.listed.lock();
+        listed.count += 1;
+        let number = listed.count;
+        listed.frees.push((number, free));
         self.any.store(true, Ordering::Release);
     }
 
-    /// Takes those that are as wanted.
-    fn take(&self, is_wanted: impl Fn(&Free) -> bool) -> Vec<Free> {
+    fn all(&self) -> Vec<(u64, Free)> {
+        if self.any.load(Ordering::Acquire) { self.listed.lock().frees.clone() } else { Vec::new() }
+    }
+
+    /// Takes those that are as wanted, and has `tell` the server told of each.
+    fn end(&self, is_wanted: impl Fn(u64, &Free) -> bool, tell: impl FnMut(Free)) {
         if !self.any.load(Ordering::Acquire) {
-            return Vec::new();
+            return;
         }
-        let mut frees = self.frees.lock();
-        let taken = frees.extract_if(.., |free| is_wanted(free)).collect();
-        self.any.store(!frees.is_empty(), Ordering::Release);
-        taken
+        let mut listed = self.listed.lock();
+        let is_wanted = |(number, free): &mut (u64, Free)| is_wanted(*number, free);
+        listed.frees.extract_if(.., is_wanted).map(|(_, free)| free).for_each(tell);
+        self.any.store(!listed.frees.is_empty(), Ordering::Release);
     }
 }
 
@@ -62,21 +77,23 @@ impl Session {
     }
 
     fn post_free(&self, Free { ctx, stream, address }: Free) -> Result<()> {
-        self.post_to(ctx, stream, &msg::MemoryFreeAsync { address, stream })
+        let posted = self.post_to(ctx, stream, &msg::MemoryFreeAsync { address, stream });
+        self.given_back.told();
+        posted
     }
 
     /// Tells the server of what was postponed, if no stream is kept waiting any more.
     pub(super) fn free_what_was_postponed(&self) {
         if !self.holds.is_any_held() {
-            self.post_frees(self.postponed.take(|_| true));
+            self.end_postponed(|_, _| true);
         }
     }
 
     /// Without a connection there is nothing to free.
-    fn post_frees(&self, frees: Vec<Free>) {
-        for free in frees {
+    fn end_postponed(&self, is_wanted: impl Fn(u64, &Free) -> bool) {
+        self.postponed.end(is_wanted, |free| {
             let _ = self.post_free(free);
-        }
+        });
     }
 
     /// A stream is about to be destroyed, and what was postponed in it cannot be.
@@ -86,34 +103,29 @@ impl Session {
         stream: StreamId,
         synchronize: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let frees = self.postponed.take(|free| (free.ctx, free.stream) == (ctx, stream));
-        if frees.is_empty() {
+        let is_of = |free: &Free| (free.ctx, free.stream) == (ctx, stream);
+        if !self.postponed.all().iter().any(|(_, free)| is_of(free)) {
             return Ok(());
         }
         let synchronized = synchronize();
-        self.post_frees(frees);
+        self.end_postponed(|_, free| is_of(free));
         synchronized
     }
 
-    /// Waits for the contexts in which frees were postponed, and makes these. Whether there were
-    /// any.
-    pub(crate) fn wait_for_what_was_postponed(&self) -> bool {
-        let frees = self.postponed.take(|_| true);
-        let any = !frees.is_empty();
-        for free in frees {
-            if !self.progress.is_stream_idle(free.ctx, free.stream) {
-                let message = msg::StreamSynchronize { stream: free.stream };
+    /// Waits for the streams in which frees were postponed, and makes these.
+    pub(crate) fn wait_for_what_was_postponed(&self) {
+        for (number, Free { ctx, stream, .. }) in self.postponed.all() {
+            if !self.progress.is_stream_idle(ctx, stream) {
                 // A fault is no reason to keep the memory.
-                let _ = self.call_idle(free.ctx, &message);
+                let _ = self.call_plainly(ctx, &msg::StreamSynchronize { stream });
             }
-            let _ = self.post_free(free);
+            self.end_postponed(|other, _| other == number);
         }
-        any
     }
 
     /// A context ends, and its memory with it.
     pub(crate) fn forget_what_was_postponed_in(&self, ctx: ContextId) {
-        self.postponed.take(|free| free.ctx == ctx);
+        self.postponed.end(|_, free| free.ctx == ctx, |_| ());
     }
 
     /// Whether copies that are queued may use memory only later: the driver does not know of them
