@@ -151,7 +151,7 @@ impl Backend for Cpu {
                 let _ = context.free(address);
             }
         };
-        self.scheduler.submit(ctx, lane(ctx, stream), Work::Call(Box::new(free)), None).map(drop)
+        self.scheduler.submit_or_run(ctx, lane(ctx, stream), Work::Call(Box::new(free)))
     }
 
     fn host_alloc(&self, ctx: ContextId, bytes: usize, _flags: u32) -> Result<*mut u8> {

@@ -43,7 +43,8 @@ impl Cpu {
         Ok(address)
     }
 
-    /// Frees an allocation from a pool when the stream comes to it.
+    /// Frees an allocation from a pool when the stream comes to it: at once if that has nothing left
+    /// to do.
     pub(crate) fn free_pooled(
         &'static self,
         ctx: ContextId,
@@ -53,7 +54,7 @@ impl Cpu {
         let free = move || {
             self.pooled.free(address);
         };
-        self.scheduler.submit(ctx, lane(ctx, stream), Work::Call(Box::new(free)), None).map(drop)
+        self.scheduler.submit_or_run(ctx, lane(ctx, stream), Work::Call(Box::new(free)))
     }
 }
 

@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, ObjectId, Result};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::work::{Progress, Work};
-use state::{Phase, State, Waiter};
+use state::{Node, Phase, State, Waiter};
 
 /// A queue of work.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -128,12 +128,7 @@ impl Scheduler {
         work: Work,
         after: Option<Ticket>,
     ) -> Result<Ticket> {
-        let mut state = self.state.lock();
-        if let Some(before) = state.must_wait_for(lane, self.most_queued) {
-            drop(state);
-            self.wait(before);
-            state = self.state.lock();
-        }
+        let mut state = self.with_place(lane);
         let (ticket, runnable) = state.place(ctx, lane, work, after)?;
         if let Some(mut node) = runnable {
             if node.work.is_instant() {
@@ -150,16 +145,46 @@ impl Scheduler {
         Ok(ticket)
     }
 
+    /// As [`Scheduler::submit`], but if nothing is before the work, it is done when this returns.
+    pub(crate) fn submit_or_run(
+        &'static self,
+        ctx: ContextId,
+        lane: Lane,
+        work: Work,
+    ) -> Result<()> {
+        let mut state = self.with_place(lane);
+        let (_, runnable) = state.place(ctx, lane, work, None)?;
+        if let Some(node) = runnable {
+            self.run_placed(&mut state, lane, node);
+        }
+        self.kick(&mut state);
+        Ok(())
+    }
+
+    /// Waits while the lane holds too much.
+    fn with_place(&'static self, lane: Lane) -> MutexGuard<'static, State> {
+        let state = self.state.lock();
+        let Some(before) = state.must_wait_for(lane, self.most_queued) else { return state };
+        drop(state);
+        self.wait(before);
+        self.state.lock()
+    }
+
+    /// Runs, on this thread, what nothing is before.
+    fn run_placed(&'static self, state: &mut MutexGuard<'static, State>, lane: Lane, node: Node) {
+        state.set_phase(lane, Phase::Running);
+        if self.run_node(state, lane, node) {
+            state.advance(lane);
+        }
+    }
+
     /// Runs `work` in the lane's order and returns when it is done: on this thread, if nothing is
     /// before it.
     pub(crate) fn run(&'static self, ctx: ContextId, lane: Lane, work: Work) -> Result<()> {
         let mut state = self.state.lock();
         let (ticket, runnable) = state.place(ctx, lane, work, None)?;
         if let Some(node) = runnable {
-            state.set_phase(lane, Phase::Running);
-            if self.run_node(&mut state, lane, node) {
-                state.advance(lane);
-            }
+            self.run_placed(&mut state, lane, node);
             self.kick(&mut state);
             if state.is_done(ticket) {
                 return state.check(ctx);

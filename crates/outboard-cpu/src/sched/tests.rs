@@ -72,6 +72,24 @@ fn synchronize(scheduler: &'static Scheduler) {
 }
 
 #[test]
+fn work_that_nothing_is_before_is_done_at_once() {
+    let scheduler = scheduler();
+    let journal = Journal::default();
+    let here = |lane, name| scheduler.submit_or_run(CTX, lane, journal.note(name)).unwrap();
+    here(lane(9), "free");
+    assert_eq!(journal.taken(), ["free"]);
+    assert!(scheduler.pending(CTX).is_empty());
+    let gate = Gate::new();
+    submit(scheduler, lane(1), gate.wait());
+    here(LEGACY, "behind");
+    here(lane(9), "beside");
+    assert_eq!(journal.taken(), ["free", "beside"]);
+    gate.open();
+    synchronize(scheduler);
+    assert_eq!(journal.taken(), ["free", "beside", "behind"]);
+}
+
+#[test]
 fn a_lane_keeps_its_order() {
     let scheduler = scheduler();
     let seen = Arc::new(Mutex::new(Vec::new()));
