@@ -14,6 +14,7 @@ use super::helpers::Helpers;
 use super::io::Bulk;
 use super::io::Replier;
 use super::objects::Handle;
+use super::returning::OnItsWay;
 use super::slots::{Parcels, Slot, Slots};
 use super::staging::{
     Account, Area, CopySite, FileThreads, Pool, SharedStaging, Unqueued, Warming, Watcher,
@@ -148,20 +149,20 @@ impl Copies {
     }
 
     /// Has the driver free memory in the order of a stream once it knows of all copies before. The
-    /// stream ends behind that ([`Copies::end_stream`]).
+    /// stream ends behind that ([`Copies::end_stream`]). `counts` is dropped then.
     pub(crate) fn free_behind_unqueued(
         &self,
         table: &'static Table,
         context: Context,
         stream: CUstream,
         address: DevicePtr,
-        charge: Option<Charge>,
+        counts: (Option<Charge>, OnItsWay),
     ) {
         let stream = Handle::new(stream);
         self.watcher.unqueued().then(move || {
             let _ = call!(table, cuCtxSetCurrent(current(&context)))
                 .and_then(|()| call!(table, cuMemFreeAsync(address.0, stream.get())));
-            drop(charge);
+            drop(counts);
         });
     }
 

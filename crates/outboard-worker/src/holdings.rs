@@ -8,6 +8,7 @@ use super::answer::Outcome;
 use super::bounds::Kind;
 use super::budget::{Charge, Looker, Pinned, taken};
 use super::io::Registry;
+use super::mapped;
 use crate::worker::Worker;
 
 /// How long a request that does not fit waits for work that may give memory back.
@@ -85,17 +86,37 @@ impl Worker {
     }
 
     /// Waits for the current context's work, for a bounded time: the dispatcher does nothing else
-    /// meanwhile.
-    fn settle(&mut self) {
+    /// meanwhile. Whether nothing is left to do.
+    fn settle(&mut self) -> bool {
         let until = std::time::Instant::now() + PATIENCE;
         while std::time::Instant::now() < until {
             if self.streams.waits.is_quiet(self.table, self.contexts.here()) {
                 // Ends at once, and has the driver look after what was freed.
                 let _ = call!(self.table, cuCtxSynchronize());
-                return;
+                return true;
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
+        false
+    }
+
+    /// Waits for memory that is on its way back to the driver, for a bounded time.
+    fn wait_for_what_returns(&mut self) {
+        // Some of it waits for what only the dispatcher looks at.
+        self.stop_looking();
+        self.memory.returning.wait(PATIENCE);
+    }
+
+    /// Gives back pages of the client that it has closed, once the device is done with them.
+    /// Whether there were any.
+    fn give_closed_pages_back(&mut self) -> bool {
+        let given = self.memory.mapped.has_unused()
+            && self.contexts.here() != ContextId::NONE
+            && self.settle();
+        if given {
+            mapped::unmap(self.table, &self.memory.mapped.take_unused());
+        }
+        given
     }
 
     /// Does `attempt`, again with what can be given back given back if it fails for want of memory.
@@ -105,8 +126,17 @@ impl Worker {
         mut attempt: impl FnMut(&mut Worker) -> Result<T, CUresult>,
     ) -> Result<T, CUresult> {
         const FULL: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        // Asked before the attempt, which lacks what comes back during it.
+        let returns = self.memory.returning.is_any();
         let mut outcome = attempt(self);
         if matches!(outcome, Err(FULL)) && self.chains.forget_all(self.table) {
+            outcome = attempt(self);
+        }
+        if matches!(outcome, Err(FULL)) && returns {
+            self.wait_for_what_returns();
+            outcome = attempt(self);
+        }
+        if matches!(outcome, Err(FULL)) && self.give_closed_pages_back() {
             outcome = attempt(self);
         }
         if !matches!(outcome, Err(FULL))
@@ -264,16 +294,14 @@ impl Worker {
         self.memory.budget.changed();
         Kind::Allocation.room(self.memory.allocations.len())?;
         let limit = self.memory.budget.size(device);
-        if limit.is_none() && !self.lends() {
-            return self.allocate(device, bytes, &mut allocate);
-        }
+        let is_bounded = limit.is_some() || self.lends();
         if limit.is_some_and(|limit| bytes > limit) {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         self.with_room(device, |worker| {
             // Only what has been allocated tells how much the pool took for it.
             let address = worker.allocate(device, bytes, &mut allocate)?;
-            if worker.fits(device, 0) {
+            if !is_bounded || worker.fits(device, 0) {
                 return Ok(address);
             }
             undo(worker, address);

@@ -60,6 +60,7 @@ mod portion;
 mod prepared;
 #[cfg(test)]
 mod recorded;
+mod returning;
 pub mod sandbox;
 mod shares;
 mod shown;

@@ -240,6 +240,11 @@ impl Mapped {
         Ok(())
     }
 
+    /// Whether there are pages that are not in use.
+    pub(crate) fn has_unused(&self) -> bool {
+        self.runs.values().any(|run| run.users == 0)
+    }
+
     /// Pages that are not in use. Pass them to [`unmap`] once the device is done with them.
     pub(crate) fn take_unused(&mut self) -> Unused {
         let unused: Vec<_> = self

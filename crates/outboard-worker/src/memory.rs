@@ -11,6 +11,7 @@ use super::budget::{Budget, Charge, What};
 use super::mapped::Mapped;
 use super::opened::Opened;
 use super::pools::Pools;
+use super::returning::Returning;
 use super::shares::Shared;
 use super::space::Space;
 
@@ -29,6 +30,8 @@ pub(crate) struct Memory {
     pub(crate) mapped: Mapped,
     pub(crate) pools: Pools,
     pub(crate) budget: Budget,
+    /// What the client has freed and the driver does not have back yet.
+    pub(crate) returning: Returning,
 }
 
 impl Memory {
@@ -46,6 +49,7 @@ impl Memory {
             mapped: Mapped::new(addresses),
             pools: Pools::default(),
             budget,
+            returning: Returning::default(),
         }
     }
 

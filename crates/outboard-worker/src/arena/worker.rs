@@ -145,12 +145,14 @@ impl Worker {
             (self.table, self.memory.arena.leaving.clone(), address.0..address.0 + bytes);
         let contexts: Vec<_> = self.contexts.all().copied().collect();
         leaving.begin(range.clone());
+        let on_its_way = self.memory.returning.begin();
         self.helpers.run(move || {
             for context in contexts {
                 let _ = call!(table, cuCtxSetCurrent(current(&context)))
                     .and_then(|()| call!(table, cuCtxSynchronize()));
             }
             gone.unmap(table);
+            drop(on_its_way);
             leaving.end(&range);
         });
         Ok(())

@@ -44,7 +44,13 @@ impl Worker {
     fn open_mapped(&mut self, m: &MappedOpen) -> Result<(), CUresult> {
         self.enter()?;
         let more = self.memory.mapped.more(m.address.0, m.bytes)?;
-        let pinned = self.hold_pinned(more)?;
+        let mut pinned = self.hold_pinned(more)?;
+        // Some of the pages may have been unused ones, which were given back for this.
+        let now = self.memory.mapped.more(m.address.0, m.bytes)?;
+        if now != more {
+            drop(pinned);
+            pinned = self.hold_pinned(now)?;
+        }
         self.memory.mapped.open(
             self.table,
             self.contexts.here(),

@@ -103,9 +103,11 @@ impl MemoryCommands for Worker {
             return call!(self.table, cuMemFree_v2(address.0));
         }
         // Another thread of the client has queued work meanwhile.
+        let on_its_way = self.memory.returning.begin();
         self.when_quiet(context, move |entered| {
             let _ = entered.and_then(|table| call!(table, cuMemFree_v2(address.0)));
             drop(charge);
+            drop(on_its_way);
         });
         Ok(())
     }
@@ -136,7 +138,8 @@ impl MemoryCommands for Worker {
         let charge = self.memory.budget.release(self.contexts.here(), What::At(message.address));
         if self.copies.are_any_unqueued() {
             let (context, address) = (self.enter()?, message.address);
-            self.copies.free_behind_unqueued(self.table, context, stream, address, charge);
+            let counts = (charge, self.memory.returning.begin());
+            self.copies.free_behind_unqueued(self.table, context, stream, address, counts);
             return Ok(());
         }
         call!(self.table, cuMemFreeAsync(message.address.0, stream))

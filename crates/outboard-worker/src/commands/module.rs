@@ -236,8 +236,10 @@ impl ModuleCommands for Worker {
             return unload(self.table);
         }
         // Another thread of the client has queued work meanwhile.
+        let on_its_way = self.memory.returning.begin();
         self.when_quiet(context, move |entered| {
             let _ = entered.and_then(unload);
+            drop(on_its_way);
         });
         Ok(())
     }
