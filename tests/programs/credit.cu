@@ -4,10 +4,14 @@
 //   credit [bursts]
 //   credit hold FILE    frees memory again and again, until the file is there
 //   credit all MIB      allocates so many MiB more than are free
+//   credit meanwhile    needs what is kept while that goes back by itself
+//   credit beside       needs what is kept while another thread keeps the device busy
 #include "check.h"
 #include "driver.h"
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <unistd.h>
 
 static const size_t MIB = 1 << 20;
@@ -24,6 +28,14 @@ __global__ void slow_fill(unsigned* out, size_t count, unsigned value, unsigned 
         for (unsigned r = 0; r < rounds; r++) x = x * 1664525u + 1013904223u;
         out[i] = value + (x == 12345u);
     }
+}
+
+// Runs for so long.
+__global__ void last(unsigned long long milliseconds) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now - start < milliseconds * 1000000);
 }
 
 // So many bytes fewer are free than there were, to within a block.
@@ -130,6 +142,99 @@ static void all_can_be_had() {
     printf("nothing of what is kept is lost\n");
 }
 
+// Takes all memory but 128 MiB, which were allocated before and are freed.
+static void* all_but_what_is_freed() {
+    void *blocks[2], *most;
+    for (void*& block : blocks) CHECK(cudaMalloc(&block, 64 * MIB));
+    // As much as devices give out at once, so that none of the 128 MiB are needed.
+    const size_t rest = free_bytes() / (2 * MIB) * (2 * MIB);
+    for (void* block : blocks) CHECK(cudaFree(block));
+    CHECK(cudaMalloc(&most, rest));
+    return most;
+}
+
+static void pooled() {
+    void* memory;
+    CHECK(cudaMallocAsync(&memory, 64 * MIB, 0));
+    CHECK(cudaFreeAsync(memory, 0));
+    CHECK(cudaStreamSynchronize(0));
+}
+
+static void plain() {
+    void* memory;
+    CHECK(cudaMalloc(&memory, 96 * MIB));
+    CHECK(cudaFree(memory));
+}
+
+static void managed() {
+    void* memory;
+    CHECK(cudaMallocManaged(&memory, 96 * MIB));
+    CHECK(cudaFree(memory));
+}
+
+static void array() {
+    cudaArray_t array;
+    const cudaChannelFormatDesc words = cudaCreateChannelDesc<unsigned>();
+    CHECK(cudaMallocArray(&array, &words, 4096, 4096));
+    CHECK(cudaFreeArray(array));
+}
+
+static void physical() {
+    CUmemAllocationProp kind = {};
+    kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUmemGenericAllocationHandle memory;
+    CHECK_DRIVER(DRIVER(cuMemCreate)(&memory, 64 * MIB, &kind, 0));
+    CHECK_DRIVER(DRIVER(cuMemRelease)(memory));
+}
+
+static void page_locked() {
+    void *memory, *device;
+    CHECK(cudaMallocHost(&memory, 64 * MIB));
+    CHECK(cudaHostGetDevicePointer(&device, memory, 0));
+    CHECK(cudaFreeHost(memory));
+}
+
+// What is kept goes back by itself after half a second, and the allocation that needs it takes
+// longer: the software device waits for a kernel before it refuses one.
+static void meanwhile() {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    void* most = all_but_what_is_freed();
+    last<<<1, 1, 0, stream>>>(1500);
+    pooled();
+    CHECK(cudaFree(most));
+    CHECK(cudaStreamDestroy(stream));
+    printf("meanwhile: done\n");
+}
+
+// Another thread's work uses none of what is kept.
+static void beside() {
+    std::atomic<bool> over{false};
+    std::thread other([&over] {
+        cudaStream_t stream;
+        cudaEvent_t done[2];
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        for (cudaEvent_t& event : done) CHECK(cudaEventCreate(&event));
+        for (unsigned i = 0; !over; i++) {
+            CHECK(cudaEventSynchronize(done[i % 2]));
+            last<<<1, 1, 0, stream>>>(20);
+            CHECK(cudaEventRecord(done[i % 2], stream));
+        }
+        CHECK(cudaStreamSynchronize(stream));
+        for (cudaEvent_t event : done) CHECK(cudaEventDestroy(event));
+        CHECK(cudaStreamDestroy(stream));
+    });
+    for (auto kind : {pooled, plain, managed, array, physical, page_locked}) {
+        void* most = all_but_what_is_freed();
+        kind();
+        CHECK(cudaFree(most));
+    }
+    over = true;
+    other.join();
+    printf("beside: done\n");
+}
+
 static void context_ends() {
     void *kept, *used;
     CHECK(cudaMalloc(&kept, 32 * MIB));
@@ -179,6 +284,8 @@ int main(int argc, char** argv) {
     if (argc > 1 && !strcmp(argv[1], "bursts")) return bursts(), 0;
     if (argc > 2 && !strcmp(argv[1], "hold")) return hold(argv[2]), 0;
     if (argc > 2 && !strcmp(argv[1], "all")) return all(atoi(argv[2]) * MIB), 0;
+    if (argc > 1 && !strcmp(argv[1], "meanwhile")) return meanwhile(), 0;
+    if (argc > 1 && !strcmp(argv[1], "beside")) return beside(), 0;
     amounts();
     frees_wait();
     frees_in_order();

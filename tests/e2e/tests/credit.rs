@@ -44,6 +44,16 @@ fn memory_is_there_as_natively() {
 }
 
 #[test]
+fn memory_that_is_freed_is_there_whatever_threads_do() {
+    let _turn = turn();
+    let server = serve(&["--warm", "0"]);
+    Program::new("credit").arg("meanwhile").through(&server).expect_success("meanwhile");
+    Program::new("credit").arg("beside").through(&server).expect_success("beside");
+    let limited = serve(&["--session-memory", "1G"]);
+    Program::new("credit").arg("beside").through(&limited).expect_success("beside");
+}
+
+#[test]
 fn bursts_do_not_ask() {
     let _turn = turn();
     let (folder, server) = (Folder::create(), serve(&[]));
