@@ -18,6 +18,7 @@ use super::super::error::LinkError;
 use super::super::shared::Shared;
 use super::areas::Use;
 use super::crew::Crew;
+use super::pauses::pause_after;
 
 /// Where the flags and slots are, how the bytes lie, and how far the copy is.
 #[derive(Debug)]
@@ -55,11 +56,6 @@ pub(super) enum Step {
     /// All chunks have been taken.
     Finished,
 }
-
-/// Pauses of a thread that waits for the device, and for how long it makes the short ones.
-const PAUSE: Duration = Duration::from_micros(20);
-const LONG_PAUSE: Duration = Duration::from_millis(1);
-const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A number that is neither that of a recent transfer nor likely among the bytes of one.
 fn next_use() -> u32 {
@@ -315,7 +311,7 @@ impl Copying {
 }
 
 /// A wait for the device: it looks at first, and sleeps then.
-struct Wait<'a> {
+pub(super) struct Wait<'a> {
     shared: &'a Shared,
     since: Option<Instant>,
     /// How much of it has passed when the worker is next looked after.
@@ -323,11 +319,11 @@ struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    fn new(shared: &'a Shared) -> Wait<'a> {
+    pub(super) fn new(shared: &'a Shared) -> Wait<'a> {
         Wait { shared, since: None, look: PEER_CHECK }
     }
 
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         let waited = self.since.get_or_insert_with(Instant::now).elapsed();
         // The device takes tens of microseconds for a group: as long as it goes on, sleeping costs
         // more.
@@ -335,7 +331,7 @@ impl<'a> Wait<'a> {
             std::hint::spin_loop();
             std::thread::yield_now();
         } else {
-            std::thread::sleep(if waited < PATIENCE { PAUSE } else { LONG_PAUSE });
+            std::thread::sleep(pause_after(waited));
             if waited >= self.look {
                 self.look = waited + PEER_CHECK;
                 self.shared.check_for_life(PEER_CHECK);

@@ -9,6 +9,7 @@ mod areas;
 pub mod background;
 mod copying;
 mod crew;
+mod pauses;
 mod runner;
 mod streams;
 
@@ -23,8 +24,9 @@ use super::bulk::host_bytes::HostBytes;
 use super::error::LinkError;
 use super::shared::Shared;
 use areas::{Area, Areas};
-use copying::Copying;
+use copying::{Copying, Wait};
 use crew::Crew;
+pub(crate) use pauses::pause_after;
 use runner::Runner;
 pub use streams::Stream;
 use streams::Streams;
@@ -95,6 +97,7 @@ pub(super) unsafe fn open(
         Err(error) => return Some(Err(error)),
     };
     let groups = Groups::shared(cut, direction == Direction::Up);
+    let mut wait = Wait::new(shared);
     let area = loop {
         if shared.is_lost() {
             return Some(Err(shared.lost()));
@@ -103,7 +106,7 @@ pub(super) unsafe fn open(
             break area;
         }
         // Only the device knows when it stops using one.
-        std::thread::sleep(std::time::Duration::from_micros(50));
+        wait.turn();
     };
     // SAFETY: the area lies within the segment, and is nobody else's until it is given back.
     let copying = unsafe {

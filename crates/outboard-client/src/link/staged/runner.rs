@@ -14,15 +14,11 @@ use outboard_transport::PEER_CHECK;
 use super::areas::{Area, Areas};
 use super::copying::{Copying, Step};
 use super::crew::Crew;
+use super::pauses::pause_after;
 use super::streams::Share;
 
-/// How long it looks without a pause, and its pauses after that.
+/// How long it looks without a pause.
 const BEFORE_PAUSES: Duration = Duration::from_micros(200);
-const PAUSE: Duration = Duration::from_micros(20);
-const LONG_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-const PATIENCE: Duration = Duration::from_millis(20);
-const LONG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Chunks of one copy that are copied before the next copy is looked at.
 const TURN: usize = 4;
@@ -177,11 +173,7 @@ impl Runner {
                 looked = still;
                 first.copying.shared().check_for_life(PEER_CHECK);
             }
-            self.pause(Some(match still {
-                _ if still < PATIENCE => PAUSE,
-                _ if still < LONG_PATIENCE => LONG_PAUSE,
-                _ => LONGEST_PAUSE,
-            }));
+            self.pause(Some(pause_after(still)));
         }
     }
 

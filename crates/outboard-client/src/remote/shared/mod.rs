@@ -8,11 +8,12 @@ mod mapped;
 mod mover;
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::Instant;
 
 use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 
 use super::Remote;
+use crate::link::staged::pause_after;
 use crate::pager::{Brought, COMMON, Done, Tracked};
 
 pub(super) use along::Along;
@@ -20,7 +21,6 @@ pub(super) use copies::TouchedCopy;
 
 /// Most work that is queued while streams are held, of drivers that take about a thousand kernels.
 const MOST_BEHIND_HOLDS: u32 = 512;
-const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Remote {
     /// Queues work of the device that may use memory which the program touches too.
@@ -57,8 +57,9 @@ impl Remote {
         }
         outboard_front::profile::stalled(|| {
             let _ = session.link().flush();
+            let begun = Instant::now();
             while session.holds.is_any_held() && session.link().is_alive() {
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(pause_after(begun.elapsed()));
             }
         });
     }
