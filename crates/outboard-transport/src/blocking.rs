@@ -85,24 +85,103 @@ pub fn read_exact_until(
 pub const PEER_CHECK: Duration = Duration::from_secs(2);
 
 /// Waits in the middle of a frame, for at most `silence` if there is a limit, and notices a peer
-/// that no longer answers.
+/// that no longer answers. A wait counts for as long as it was to last: if it took longer, this
+/// thread did not run meanwhile, and perhaps the peer did not either.
 pub(crate) fn block(
     stream: &dyn Stream,
     interest: Interest,
     silence: Option<Duration>,
 ) -> io::Result<()> {
-    let began = Instant::now();
+    block_and_check(stream, interest, silence, PEER_CHECK)
+}
+
+fn block_and_check(
+    stream: &dyn Stream,
+    interest: Interest,
+    silence: Option<Duration>,
+    every: Duration,
+) -> io::Result<()> {
+    let mut left = silence;
     loop {
-        let left = silence.map_or(PEER_CHECK, |silence| silence.saturating_sub(began.elapsed()));
-        if left.is_zero() {
+        let time = left.map_or(every, |left| left.min(every));
+        if time.is_zero() {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 "the other side stopped in the middle of a frame",
             ));
         }
-        if stream.wait(interest, None, Some(left.min(PEER_CHECK)))? != Readiness::default() {
+        let began = Instant::now();
+        if stream.wait(interest, None, Some(time))? != Readiness::default() {
             return Ok(());
         }
         stream.check_peer()?;
+        left = left.map(|left| left - began.elapsed().min(time));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::stream::Capabilities;
+    use crate::waker::Waker;
+
+    const EVERY: Duration = Duration::from_millis(1);
+
+    /// Something comes after some waits, each of which lasts ten times as long as it was to last.
+    #[derive(Debug)]
+    struct Late(AtomicU32);
+
+    impl Stream for Late {
+        fn read(&self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn write(&self, _: &[IoSlice<'_>]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn wait(
+            &self,
+            interest: Interest,
+            _: Option<&Waker>,
+            timeout: Option<Duration>,
+        ) -> io::Result<Readiness> {
+            assert_eq!(timeout, Some(EVERY));
+            std::thread::sleep(10 * EVERY);
+            let left = self.0.fetch_sub(1, Ordering::Relaxed);
+            Ok(Readiness { read: left == 1 && interest.read, ..Readiness::default() })
+        }
+
+        fn shutdown(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn abandon(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::default()
+        }
+
+        fn transport(&self) -> &'static str {
+            "late"
+        }
+
+        fn peer(&self) -> String {
+            "nobody".to_owned()
+        }
+    }
+
+    #[test]
+    fn silence_is_waited_for_and_not_what_happens_to_pass() {
+        let wait = |waits| {
+            let late = Late(AtomicU32::new(waits));
+            block_and_check(&late, Interest::READ, Some(5 * EVERY), EVERY)
+        };
+        assert!(wait(1).is_ok() && wait(5).is_ok());
+        assert_eq!(wait(6).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -42,6 +42,7 @@ mod request_threads;
 pub mod security;
 mod sender;
 mod shared;
+mod silence;
 pub mod staged;
 mod stats;
 mod taken;

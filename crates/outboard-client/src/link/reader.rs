@@ -2,7 +2,6 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use super::connection::Current;
 use super::landing::Landing;
 use super::locks::{lock, try_lock};
 use super::reply::{Recipient, Reply};
+use super::silence::Silence;
 use super::stats::Counter;
 use super::taken::{Received, TakenOver};
 
@@ -45,10 +45,8 @@ pub(super) struct Reader {
     patience: Patience,
     start: Instant,
     /// A worker that says nothing for so long has stopped.
-    silence: Option<Duration>,
-    /// Since when a thread has waited without receiving anything: milliseconds since the start; 0
-    /// if something has come.
-    silent: AtomicU64,
+    most_silence: Option<Duration>,
+    silence: Silence,
     bytes: Counter,
 }
 
@@ -151,8 +149,8 @@ impl Reader {
             lands,
             patience: Patience::new(config.spin, most),
             start: Instant::now(),
-            silence: config.silence,
-            silent: AtomicU64::new(0),
+            most_silence: config.silence,
+            silence: Silence::default(),
             bytes: Counter::default(),
         }
     }
@@ -225,23 +223,15 @@ impl Reader {
     /// The worker has said something.
     #[inline]
     pub(super) fn heard(&self) {
-        if self.silent.load(Ordering::Relaxed) != 0 {
-            self.silent.store(0, Ordering::Relaxed);
-        }
+        self.silence.end();
     }
 
-    /// Somebody has waited for so long, and nothing has come. An error if a worker that lives would
-    /// have said something: however busy its device is, it says now and then that it is there.
+    /// A thread has waited for so long, at most [`PEER_CHECK`](outboard_transport::PEER_CHECK), has
+    /// looked, and nothing has come. An error if a worker that lives would have said something:
+    /// however busy its device is, it says now and then that it is there.
     pub(super) fn not_heard(&self, waited: Duration) -> io::Result<()> {
-        let Some(most) = self.silence else { return Ok(()) };
-        let now = self.start.elapsed();
-        let began = now.saturating_sub(waited).as_millis().max(1) as u64;
-        let since =
-            match self.silent.compare_exchange(0, began, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => began,
-                Err(earlier) => earlier,
-            };
-        if now.saturating_sub(Duration::from_millis(since)) < most {
+        let Some(most) = self.most_silence else { return Ok(()) };
+        if self.silence.look(self.start.elapsed(), waited) < most {
             return Ok(());
         }
         self.heard();
@@ -361,7 +351,7 @@ mod tests {
     use std::sync::{Arc, mpsc};
 
     use outboard_session::server::Outgoing;
-    use outboard_transport::{pipe, write_all};
+    use outboard_transport::{PEER_CHECK, pipe, write_all};
 
     use super::super::error::LinkError;
     use super::super::reply::Slot;
@@ -457,18 +447,21 @@ mod tests {
 
     #[test]
     fn a_worker_that_says_nothing_for_too_long_has_stopped() {
-        let silence = Duration::from_secs(6);
-        let mut fixture = fixture(&Config { silence: Some(silence), ..Config::default() });
-        // It has run for that long.
-        fixture.reader.start -= Duration::from_secs(60);
-        let reader = &fixture.reader;
-        assert!(reader.not_heard(silence / 2).is_ok());
-        assert!(reader.not_heard(silence).is_ok(), "the first thread to wait has begun later");
-        reader.heard();
-        let error = reader.not_heard(silence).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(reader.not_heard(Duration::ZERO).is_ok(), "it counts from the start after that");
-        let patient = self::fixture(&Config { silence: None, ..Config::default() });
-        assert!(patient.reader.not_heard(Duration::from_secs(3600)).is_ok());
+        let silence = Some(3 * PEER_CHECK);
+        let mut reader = fixture(&Config { silence, ..Config::default() }).reader;
+        let mut wait = |time| {
+            reader.start -= time;
+            reader.not_heard(PEER_CHECK).map_err(|error| error.kind())
+        };
+        assert_eq!([wait(PEER_CHECK), wait(PEER_CHECK)], [Ok(()); 2]);
+        assert_eq!(wait(PEER_CHECK), Err(io::ErrorKind::TimedOut));
+        assert_eq!(wait(PEER_CHECK), Ok(()), "it counts from the start after that");
+        assert_eq!(wait(3600 * PEER_CHECK), Ok(()), "nobody looked for an hour");
+        assert_eq!(wait(PEER_CHECK), Err(io::ErrorKind::TimedOut));
+        let mut patient = fixture(&Config { silence: None, ..Config::default() }).reader;
+        for _ in 0..100 {
+            patient.start -= PEER_CHECK;
+            assert!(patient.not_heard(PEER_CHECK).is_ok());
+        }
     }
 }

@@ -138,14 +138,19 @@ impl Shared {
     }
 
     /// Called by a thread that has waited that long for something that comes another way: checks
-    /// whether the worker has sent anything over this connection meanwhile.
+    /// whether the worker has sent anything over this connection meanwhile. A thread that reads
+    /// already checks that itself; until it has, what has come is not known.
     pub(super) fn check_for_life(&self, waited: Duration) {
-        self.read_unasked();
-        if self.connection.is_broken() || self.is_lost() {
-            return;
-        }
-        let epoch = self.connection.current().epoch;
-        if let Err(error) = self.reader.not_heard(waited) {
+        let Some(mut reading) = self.reader.try_read() else { return };
+        let epoch = reading.epoch();
+        let result = match self.read_some(&mut reading) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.reader.not_heard(waited),
+            Err(error) => Err(error),
+        };
+        drop(reading);
+        self.reader.pass_leadership();
+        if let Err(error) = result {
             self.broken(epoch, &error);
         }
     }
@@ -165,5 +170,26 @@ impl Shared {
         };
         self.reader.pass_leadership();
         self.broken(epoch, &error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outboard_transport::pipe;
+
+    use super::super::{Config, Link};
+    use super::*;
+
+    #[test]
+    fn a_thread_that_cannot_look_calls_no_worker_silent() {
+        let (client, _worker) = pipe::pair().unwrap();
+        let config = Config { silence: Some(Duration::ZERO), ..Config::default() };
+        let link = Link::start(client, config, Box::new(|_, _| ())).unwrap();
+        let reading = link.shared.reader.read();
+        link.shared.check_for_life(PEER_CHECK);
+        assert!(link.is_alive(), "nobody knows what has come");
+        drop(reading);
+        link.shared.check_for_life(PEER_CHECK);
+        assert!(!link.is_alive());
     }
 }
