@@ -199,6 +199,17 @@ impl Outgoing {
         debug_assert!(fits.is_ok(), "no bytes fit into a frame");
     }
 
+    /// The bytes of a frame that says only how far commands were taken over. It may be written
+    /// before the frames that are pending.
+    pub fn acknowledgement(&mut self, taken: u64) -> Vec<u8> {
+        self.told = self.told.max(taken);
+        let mut writer = Writer::new();
+        let (kind, taken) = (ReplyKind::Acknowledge, taken as u32);
+        ReplyHeader { len: 0, kind, code: 0, seq: 0, taken, answers: 0, status: 0 }
+            .encode(&mut writer);
+        writer.into_vec()
+    }
+
     /// The number of the last command that the client has been told is taken over.
     pub fn told(&self) -> u64 {
         self.told

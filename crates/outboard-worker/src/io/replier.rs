@@ -314,24 +314,34 @@ impl Replier {
     }
 
     /// Says that this process lives, if that takes no wait: a client that waits for the device
-    /// cannot know otherwise.
+    /// cannot know otherwise. Answers that wait for the dispatcher may wait for as long as a call
+    /// of the driver takes; this goes ahead of them.
     pub(super) fn beat(&self) {
-        let quiet = match self.replies.write.try_lock() {
-            Some(writing) if !writing.lost && !self.pending() => {
-                let stream = &writing.current.stream;
-                // A client that is not there to hear it gets no more of it.
-                !stream.is_unanswered()
-                    && stream
-                        .wait(Interest::WRITE, None, Some(Duration::ZERO))
-                        .is_ok_and(|ready| ready.write)
-            }
-            _ => false,
+        // A thread that writes is a sign of life itself.
+        let Some(mut writing) = self.replies.write.try_lock() else { return };
+        let stream = Arc::clone(&writing.current.stream);
+        let is_next = !writing.lost && writing.first.is_empty();
+        // A client that is not there to hear it gets no more of it.
+        let is_heard = || {
+            !stream.is_unanswered()
+                && stream
+                    .wait(Interest::WRITE, None, Some(Duration::ZERO))
+                    .is_ok_and(|ready| ready.write)
         };
-        if quiet {
-            self.outgoing().acknowledge(self.replies.taken.load(Ordering::Relaxed));
-            self.replies.pending.store(true, Ordering::Relaxed);
-            // The next write meets the same error.
-            let _ = self.flush();
+        if !is_next || !is_heard() {
+            return;
+        }
+        let taken = self.replies.taken.load(Ordering::Relaxed);
+        let bytes = self.outgoing().acknowledgement(taken);
+        if let Some(pace) = self.bulk.pace() {
+            pace.note_written(bytes.len());
+        }
+        // If the connection cannot be replaced, the next write meets the same error.
+        if let Err(error) = write(&*stream, &bytes)
+            && self.replies.connection.is_resumable()
+        {
+            writing.lost = true;
+            self.replies.connection.lose(writing.current.epoch, End::of(&error));
         }
     }
 
@@ -360,4 +370,39 @@ fn write(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use outboard_session::client::{Event, Incoming};
+    use outboard_transport::pipe;
+
+    use super::*;
+
+    #[test]
+    fn a_beat_goes_ahead_of_answers_that_wait_for_the_dispatcher() {
+        let (stream, client) = pipe::pair().unwrap();
+        let replier = Replier::to(stream).unwrap();
+        let mut incoming = Incoming::new();
+        let read = |incoming: &mut Incoming| {
+            let count = client.read(incoming.buffer().room())?;
+            incoming.buffer().filled(count);
+            io::Result::Ok(())
+        };
+        replier.taken(1);
+        replier.reply(1, 7, |writer| writer.u32(5)).unwrap();
+        // The next command is carried out, and takes long.
+        replier.taken(2);
+        for _ in 0..2 {
+            replier.beat();
+            read(&mut incoming).unwrap();
+            assert_eq!(incoming.next_event().unwrap(), None);
+            assert_eq!((incoming.taken(), incoming.received()), (2, 0));
+        }
+        assert!(replier.pending(), "the answer still waits");
+        replier.flush().unwrap();
+        read(&mut incoming).unwrap();
+        let answer = Event::Reply { answers: 1, status: 7, payload: &[5, 0, 0, 0] };
+        assert_eq!(incoming.next_event().unwrap(), Some(answer));
+    }
 }
