@@ -65,10 +65,6 @@ fn transport() -> String {
     std::env::var("OUTBOARD_E2E_TRANSPORT").unwrap_or_else(|_| "tcp".to_owned())
 }
 
-/// How long a worker may be silent. On two busy processors the system was seen to give no thread of
-/// a worker any time for more than ten seconds.
-const SILENCE: Duration = Duration::from_secs(90);
-
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -215,7 +211,6 @@ impl Program {
     }
 
     fn start(&self, mut command: Command) -> Running {
-        command.env("OUTBOARD_KEEPALIVE", SILENCE.as_secs().to_string());
         command.envs(&self.env).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", self.name));
