@@ -11,8 +11,8 @@ use super::locks::lock;
 /// Counts the time that threads have waited, alone or together, since something was last heard.
 ///
 /// A look counts at most [`PEER_CHECK`], after which every waiting thread looks again. If more has
-/// passed since the look before, no thread of this process waited or ran: what kept them from it may
-/// have kept the worker from speaking.
+/// passed since the look before, no thread of this process waited or ran: what kept them from it
+/// may have kept the worker from speaking.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     /// Whether anything is counted: nothing has been heard since.

@@ -190,8 +190,8 @@ impl Session {
         })
     }
 
-    /// As [`Session::call_idle`], but a failure for want of memory is the answer: to be called while
-    /// memory is given back.
+    /// As [`Session::call_idle`], but a failure for want of memory is the answer: to be called
+    /// while memory is given back.
     fn call_plainly<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
         let reply = self.exchange(ctx, message)?;
         self.finish(reply).map(|reply| (reply.seq, reply.payload))

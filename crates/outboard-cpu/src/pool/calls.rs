@@ -43,8 +43,8 @@ impl Cpu {
         Ok(address)
     }
 
-    /// Frees an allocation from a pool when the stream comes to it: at once if that has nothing left
-    /// to do.
+    /// Frees an allocation from a pool when the stream comes to it: at once if that has nothing
+    /// left to do.
     pub(crate) fn free_pooled(
         &'static self,
         ctx: ContextId,
