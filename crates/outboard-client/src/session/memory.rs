@@ -77,6 +77,11 @@ impl Session {
         }
     }
 
+    /// How often memory was given back.
+    pub(crate) fn times_given_back(&self) -> u64 {
+        self.given_back.count()
+    }
+
     /// Frees an allocation in the arena once what is queued now is done, if there is one at this
     /// address.
     pub(crate) fn free_late(&self, address: DevicePtr) -> bool {
