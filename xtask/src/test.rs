@@ -11,6 +11,7 @@ mod load;
 mod reader;
 mod reruns;
 mod runner;
+mod skips;
 mod summary;
 mod times;
 mod unsteady;
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     /// Only the end-to-end tests, beside a busy loop on every processor.
     #[arg(long, conflicts_with = "only")]
     loaded: bool,
+    /// A test that is skipped although this machine has what it needs has failed.
+    #[arg(long)]
+    no_needless_skips: bool,
     /// Show where the time of the last run went.
     #[arg(long)]
     times: bool,
@@ -197,7 +201,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.workspace.is_none() && args.only.is_none() && !args.loaded {
         times_of(&rows).keep(&Times::of_last_run())?;
     }
-    summary::tell(&rows, started.elapsed(), &args.workspace.clone().unwrap_or_else(root))
+    let workspace = args.workspace.clone().unwrap_or_else(root);
+    summary::tell(&rows, started.elapsed(), &workspace, args.no_needless_skips)
 }
 
 /// What steps and their tests took.

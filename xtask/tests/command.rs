@@ -61,7 +61,10 @@ fn two_unsteady_tests_are_named_and_kept_and_the_run_is_green() {
     let run = run(
         &[
             r#"
-            #[test] fn steady() {}
+            #[test] fn away() {
+                use std::io::Write;
+                std::io::stderr().write_all(b"\nskipped away: it is Monday\n").unwrap();
+            }
             #[test] fn comes() { assert!(!is_first_time("comes"), "came late"); }
             "#,
             r#"#[test] fn ends() { if is_first_time("ends") { std::process::exit(7) } }"#,
@@ -74,7 +77,8 @@ fn two_unsteady_tests_are_named_and_kept_and_the_run_is_green() {
     for test in ["comes, in tests/planted0.rs", "ends, in tests/planted1.rs"] {
         assert!(unsteady.contains(test), "{unsteady}");
     }
-    assert_eq!(closing, "3 passed, 0 failed, 0 skipped");
+    assert_eq!(closing, "2 passed, 0 failed, 1 skipped");
+    assert!(run.told.contains("For other reasons:\n    away: it is Monday"), "{}", run.told);
     assert!(run.kept("comes", 0, "failed.txt").contains("came late"));
     assert!(run.kept("ends", 1, "failed.txt").contains("exit status: 7"));
     assert!(run.kept("ends", 1, "passed.txt").contains("test ends ... ok"));

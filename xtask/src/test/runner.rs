@@ -184,11 +184,12 @@ fn run_part(program: &Program, chosen: &Chosen<'_>, wanted: &Wanted<'_>) -> Resu
     let Program { executable, folder, .. } = program;
     let all = || cut::list(executable, folder);
     let file = NamedTempFile::new().context("cannot create a file for what tests say")?;
-    let writer = || file.reopen().context("cannot use a file twice");
+    // One description for both, so that what goes to the one does not lie over the other.
+    let writer = file.reopen().context("cannot open a file again")?;
     let mut command = Command::new(executable);
     command.current_dir(folder).args(chosen.arguments(all));
     command.envs(wanted.env.iter().copied()).stdin(Stdio::null());
-    command.stdout(writer()?).stderr(writer()?);
+    command.stdout(writer.try_clone().context("cannot use a file twice")?).stderr(writer);
     let started = Instant::now();
     let child = command.spawn();
     let mut child = child.with_context(|| format!("cannot start {}", executable.display()))?;

@@ -6,14 +6,19 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::count::{Count, Failure, Unsteady};
-use super::{Row, times, unsteady};
+use super::{Row, skips, times, unsteady};
 use crate::util;
 
 /// How many lines of what a failed test said stand below its name.
 const LINES: usize = 12;
 
 /// Says what came of a run of a workspace's tests; failures are an error.
-pub(super) fn tell(rows: &[Row], taken: Duration, workspace: &Path) -> Result<()> {
+pub(super) fn tell(
+    rows: &[Row],
+    taken: Duration,
+    workspace: &Path,
+    needless_skips_fail: bool,
+) -> Result<()> {
     eprintln!(
         "\n{:<16} {:>7} {:>7} {:>7} {:>9} {:>11}",
         "slowest first", "passed", "failed", "skipped", "seconds", "processor s"
@@ -30,10 +35,11 @@ pub(super) fn tell(rows: &[Row], taken: Duration, workspace: &Path) -> Result<()
     }
     eprint!("\n{}", super::times_of(rows).of_tests());
     let total = rows.iter().fold(Count::default(), |total, row| total.and(row.count.clone()));
-    let total = unsteady::judge(total, workspace);
-    if !total.skipped.is_empty() {
-        eprintln!("\nSkipped:\n{}", total.skipped.join("\n"));
+    let mut total = unsteady::judge(total, workspace);
+    if needless_skips_fail {
+        total.failed.extend(skips::needless(&total.skipped));
     }
+    eprint!("{}", skips::told(&total.skipped));
     let used = rows.iter().map(|row| row.used).sum();
     eprintln!(
         "\nAll of it took {}, and {} of processor time.",
