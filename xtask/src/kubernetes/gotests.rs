@@ -47,13 +47,15 @@ pub(super) fn run(
             .envs(environment.iter().map(|(name, value)| (name, value)));
         counted(command)
     };
-    Ok(judge(with(packages)?, |failure| {
+    let (count, _) = with(packages)?;
+    Ok(judge(count, |failure| {
         let only = format!("-run=^{}$", failure.test);
-        Attempt::of(with(&[&only, &failure.place]).map(|count| (count, String::new())))
+        Attempt::of(with(&[&only, &failure.place]))
     }))
 }
 
-fn counted(mut command: Command) -> Result<Count> {
+/// What the tests came to that a command runs, and what they said.
+fn counted(mut command: Command) -> Result<(Count, String)> {
     let shown = util::show(&command);
     let child = command.stdout(Stdio::piped()).spawn();
     let mut child = child.with_context(|| format!("cannot start `{shown}`"))?;
@@ -64,16 +66,18 @@ fn counted(mut command: Command) -> Result<Count> {
         counted.read(&line);
     }
     let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-    let count = counted.count;
+    let Counted { count, told, .. } = counted;
     if count.failed.is_empty() && (!status.success() || count.passed == 0) {
         bail!("`{shown}` failed ({status})");
     }
-    Ok(count)
+    Ok((count, told))
 }
 
 #[derive(Default)]
 struct Counted {
     count: Count,
+    /// What all tests have said.
+    told: String,
     /// What tests have said that have not ended.
     said: BTreeMap<(String, String), String>,
 }
@@ -94,16 +98,24 @@ impl Counted {
         let name = format!("{} {test}", event.package);
         let said = self.said.entry((event.package.clone(), test.clone())).or_default();
         match event.action.as_str() {
-            "output" => said.push_str(&event.output),
+            "output" => {
+                said.push_str(&event.output);
+                self.told.push_str(&event.output);
+            }
             "pass" => {
                 self.count.passed += 1;
                 eprintln!("{name}: passed");
             }
             "fail" => {
                 eprintln!("{said}{name}: failed");
-                // The test that a part belongs to fails with the part.
-                if !test.contains('/') {
-                    self.count.failed.push(Failure::new(test, &event.package, said.as_str()));
+                let said = std::mem::take(said);
+                match test.rsplit_once('/') {
+                    None => self.count.failed.push(Failure::new(test, &event.package, said)),
+                    // The test that a part belongs to fails with the part.
+                    Some((whole, _)) => {
+                        let whole = (event.package, whole.to_owned());
+                        self.said.entry(whole).or_default().push_str(&said);
+                    }
                 }
             }
             "skip" => self.count.skipped.push(format!("{name}: {}", why(said))),
@@ -132,6 +144,7 @@ mod tests {
             r#"{"Action":"skip","Package":"p","Test":"A"}"#,
             r#"{"Action":"pass","Package":"p","Test":"B"}"#,
             r#"{"Action":"pass","Package":"p","Test":"B/part"}"#,
+            r#"{"Action":"output","Package":"p","Test":"C/part","Output":"no\n"}"#,
             r#"{"Action":"fail","Package":"p","Test":"C/part"}"#,
             r#"{"Action":"fail","Package":"p","Test":"C"}"#,
             r#"{"Action":"fail","Package":"p"}"#,
@@ -140,7 +153,8 @@ mod tests {
             counted.read(line);
         }
         let count = counted.count;
-        assert_eq!((count.passed, count.failed.len()), (2, 1));
+        assert_eq!(count.passed, 2);
+        assert_eq!(count.failed, [Failure::new("C", "p", "no\n")]);
         assert_eq!(count.skipped, ["p A: no runc"]);
     }
 }

@@ -56,19 +56,17 @@ pub(crate) fn tests() -> Result<Count> {
     if let Some(why) = cannot_run() {
         return Ok(Count::skipped(format!("slurm: {why}")));
     }
-    let count = attempt(&[])?;
-    Ok(judge(count, |failure| {
-        let run = attempt(&[format!("--only={}", failure.test)]);
-        Attempt::of(run.map(|count| (count, String::new())))
-    }))
+    let (count, _) = attempt(&[])?;
+    Ok(judge(count, |failure| Attempt::of(attempt(&[format!("--only={}", failure.test)]))))
 }
 
-/// Runs cases and shows what came of them.
-fn attempt(args: &[String]) -> Result<Count> {
+/// Runs cases and shows what came of them, in a table.
+fn attempt(args: &[String]) -> Result<(Count, String)> {
     let outcomes = APART.attempt(args)?;
-    eprint!("{}", table(&outcomes));
+    let table = table(&outcomes);
+    eprint!("{table}");
     let counts = outcomes.iter().map(|outcome| outcome.count(APART.name));
-    Ok(counts.fold(Count::default(), Count::and))
+    Ok((counts.fold(Count::default(), Count::and), table))
 }
 
 /// Why it cannot run on this machine.

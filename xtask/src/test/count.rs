@@ -83,7 +83,7 @@ impl Count {
     }
 
     /// Runs a command that tests, shows what it says, and has `counted` read that. What it said is
-    /// the second value.
+    /// the second value, and is what each failed test said of which `counted` does not know it.
     pub(crate) fn of(
         command: &mut Command,
         counted: impl FnOnce(&[String]) -> Count,
@@ -99,11 +99,14 @@ impl Count {
             lines.push(line);
         }
         let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-        let count = counted(&lines);
+        let mut count = counted(&lines);
+        let said = lines.join("\n");
+        let silent = count.failed.iter_mut().filter(|failure| failure.said.is_empty());
+        silent.for_each(|failure| failure.said.clone_from(&said));
         if count.failed.is_empty() && (!status.success() || count.passed == 0) {
             bail!("`{shown}` failed ({status})");
         }
-        Ok((count, lines.join("\n")))
+        Ok((count, said))
     }
 }
 
