@@ -27,7 +27,7 @@ const CONTINUATIONS: usize = 1;
 /// How many tests run at once for each processor. A program that runs its tests in one process runs
 /// as many of them at once.
 const AT_ONCE: usize = 2;
-/// The place of a failure that is no test's.
+/// What stands in place of a test's name where a program failed and none of its tests did.
 const IN_NO_TEST: &str = "no test";
 
 /// What is run.
@@ -71,14 +71,9 @@ pub(super) fn run(wanted: &Wanted<'_>) -> Result<Found> {
         bail!("there are no tests to run");
     }
     let (alone, others): (Vec<_>, Vec<_>) = programs.iter().partition(|program| program.is_alone());
-    let (split, whole): (Vec<_>, Vec<_>) =
-        others.into_iter().partition(|program| program.is_split());
-    let of_program = |program: &'_ Program| cut::list(&program.executable, &program.folder);
-    let ones = split.into_iter().flat_map(|program| {
-        of_program(program).into_iter().map(move |test| Job::One(program, test))
-    });
+    let mut together: Vec<Job<'_>> = others.into_iter().flat_map(Job::of).collect();
     // A process of many tests takes longest.
-    let together: Vec<Job<'_>> = whole.into_iter().map(Job::Whole).chain(ones).collect();
+    together.sort_by_key(|job| std::cmp::Reverse(job.slots()));
     let alone: Vec<Job<'_>> = alone.into_iter().map(Job::Whole).collect();
 
     let found = Mutex::new(Found::default());
@@ -107,11 +102,22 @@ fn run_again(
     let program = of_it.context("its program is not known")?;
     let whole = failure.test == IN_NO_TEST;
     let chosen = if whole { Chosen::All } else { Chosen::One(&failure.test) };
-    let part = run_part(program, &chosen, wanted)?;
-    Ok((part.count, part.said))
+    let Execution { count, said, .. } = execute(program, &chosen, wanted)?;
+    Ok((count, said))
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    fn of(program: &'a Program) -> Vec<Job<'a>> {
+        let tests = program.is_split().then(|| cut::list(&program.executable, &program.folder));
+        match tests {
+            Some(tests) if !tests.is_empty() => {
+                tests.into_iter().map(|test| Job::One(program, test)).collect()
+            }
+            // One that cannot say which tests it has shows why when it is run.
+            _ => vec![Job::Whole(program)],
+        }
+    }
+
     fn slots(&self) -> usize {
         match self {
             Job::Whole(_) => AT_ONCE,
@@ -131,31 +137,29 @@ impl Job<'_> {
 fn run_whole(program: &Program, wanted: &Wanted<'_>) -> Result<Found> {
     let mut found = Found::default();
     let mut chosen = Chosen::All;
-    let mut left;
-    for time in 0.. {
-        let Part { count, said, taken, used, cut } = run_part(program, &chosen, wanted)?;
+    for _ in 0..=CONTINUATIONS {
+        let Execution { count, said, taken, used, cut } = execute(program, &chosen, wanted)?;
         // At once, so that lines of several programs do not mix.
         eprint!("{said}");
         found.count = found.count.and(count);
         found.spent.push(Spent { name: program.place(), taken, used });
-        left = cut.map(|cut| cut.rest).unwrap_or_default();
-        if left.is_empty() {
-            break;
+        match cut {
+            Some(cut) if !cut.rest.is_empty() => chosen = Chosen::These(cut.rest),
+            _ => return Ok(found),
         }
-        if time == CONTINUATIONS {
-            let why = "it was not run: its program was cut off before";
-            let not_run = left.iter().map(|test| Failure::new(test, &program.place(), why));
-            found.count.failed.extend(not_run);
-            break;
-        }
-        chosen = Chosen::These(left);
+    }
+    if let Chosen::These(left) = chosen {
+        let why = "it was not run: its program was cut off before";
+        let failures = left.iter().map(|test| Failure::new(test, &program.place(), why));
+        found.count.failed.extend(failures);
     }
     Ok(found)
 }
 
 /// Runs a test in a process of its own. What it said is shown if it failed.
 fn run_one(program: &Program, test: &str, wanted: &Wanted<'_>) -> Result<Found> {
-    let Part { count, said, taken, used, .. } = run_part(program, &Chosen::One(test), wanted)?;
+    let chosen = Chosen::One(test);
+    let Execution { count, said, taken, used, .. } = execute(program, &chosen, wanted)?;
     let name = format!("{test}, in {}", program.place());
     let seconds = taken.as_secs_f64();
     if count.failed.is_empty() {
@@ -167,8 +171,8 @@ fn run_one(program: &Program, test: &str, wanted: &Wanted<'_>) -> Result<Found> 
     Ok(Found { count, spent: vec![Spent { name, taken, used }] })
 }
 
-/// A process that ran tests.
-struct Part {
+/// What came of a process that ran tests.
+struct Execution {
     count: Count,
     /// What it said, below a heading like cargo's.
     said: String,
@@ -180,7 +184,7 @@ struct Part {
 
 /// Runs some tests of a program in a process. It writes into a file: what a failed test leaves
 /// running would keep a pipe open.
-fn run_part(program: &Program, chosen: &Chosen<'_>, wanted: &Wanted<'_>) -> Result<Part> {
+fn execute(program: &Program, chosen: &Chosen<'_>, wanted: &Wanted<'_>) -> Result<Execution> {
     let Program { executable, folder, .. } = program;
     let all = || cut::list(executable, folder);
     let file = NamedTempFile::new().context("cannot create a file for what tests say")?;
@@ -214,7 +218,7 @@ fn run_part(program: &Program, chosen: &Chosen<'_>, wanted: &Wanted<'_>) -> Resu
         let why = format!("the program ended ({status})\n{said}");
         count.failed.push(Failure::new(IN_NO_TEST, &place, why));
     }
-    Ok(Part { count, said, taken, used, cut })
+    Ok(Execution { count, said, taken, used, cut })
 }
 
 /// Places for tests that run at once.
