@@ -56,6 +56,12 @@ const LACKS: &[Lack] = &[
         is_there: || Path::new("/dev/nvidiactl").exists(),
     },
     Lack {
+        what: "control groups that root hands down",
+        reasons: &["hands down no controllers"],
+        remedy: "the same command where systemd delegates them",
+        is_there: || false,
+    },
+    Lack {
         what: "a program or a package of another project",
         reasons: &["is not installed"],
         remedy: "installing it",
@@ -88,11 +94,9 @@ pub(super) fn told(skipped: &[String]) -> String {
             .collect();
         if !of_it.is_empty() {
             let Lack { what, remedy, .. } = lack;
-            let _ = writeln!(
-                text,
-                "\nWithout {what}, {} were skipped; {remedy} runs them:",
-                of_it.len()
-            );
+            let count = of_it.len();
+            let _ =
+                writeln!(text, "\nWithout {what}, {count} were skipped. To run them: {remedy}.");
             of_it.iter().for_each(|test| text += &format!("    {test}\n"));
         }
     }
@@ -128,7 +132,9 @@ mod tests {
         ];
         let told = told(&skipped.map(str::to_owned));
         let lines: Vec<&str> = told.lines().filter(|line| !line.is_empty()).collect();
-        assert!(lines[0].starts_with("Without an RDMA device, 2 were skipped; `cargo xtask rdma`"));
+        assert!(
+            lines[0].starts_with("Without an RDMA device, 2 were skipped. To run them: `cargo")
+        );
         assert_eq!([lines[1].trim(), lines[2].trim()], [skipped[1], skipped[3]]);
         assert!(lines[3].starts_with("Without a kernel with vsock's loopback, 1 "));
         assert_eq!(lines[5..], ["For other reasons:", "    three: it is Monday"]);
