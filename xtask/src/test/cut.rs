@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
+use super::reader;
 use crate::util;
 
 /// A program that was cut off.
@@ -27,7 +28,7 @@ impl Cut {
         }
         let ended = ended_tests(said);
         let mut begun = tests();
-        begun.retain(|test| !ended.contains_key(test));
+        begun.retain(|test| !ended.contains_key(test.as_str()));
         let rest = begun.split_off(begun.len().min(util::processors()));
         let count = |word: &str| ended.values().filter(|how| how.starts_with(word)).count();
         Some(Cut { begun, rest, outcomes: ["ok", "FAILED", "ignored"].map(count) })
@@ -50,14 +51,9 @@ impl Cut {
     }
 }
 
-/// The tests whose outcome has been said, with the outcome: `test name ... ok`. libtest-mimic fills
-/// names up.
-pub(super) fn ended_tests(said: &str) -> HashMap<String, String> {
-    let of_line = |line: &str| {
-        let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
-        (!outcome.is_empty()).then(|| (name.trim().to_owned(), outcome.to_owned()))
-    };
-    said.lines().filter_map(of_line).collect()
+/// The tests whose outcome has been said, with the outcome.
+pub(super) fn ended_tests(said: &str) -> HashMap<&str, &str> {
+    said.lines().filter_map(reader::outcome).filter(|(_, outcome)| !outcome.is_empty()).collect()
 }
 
 /// The tests of a program, in the order in which it begins them.
@@ -81,9 +77,7 @@ mod tests {
         let listed = list(&this, &util::root());
         assert!(listed.iter().any(|test| *test == name || name == "main"));
         let said = "running 2 tests\ntest one   ... ok\ntest two ... \ntest three ... FAILED\n";
-        let ended = [("one", "ok"), ("three", "FAILED")];
-        let ended = ended.map(|(test, how)| (test.to_owned(), how.to_owned()));
-        assert_eq!(ended_tests(said), HashMap::from(ended));
+        assert_eq!(ended_tests(said), HashMap::from([("one", "ok"), ("three", "FAILED")]));
     }
 
     #[test]

@@ -77,21 +77,27 @@ fn heading(line: &str) -> Option<String> {
     Some(name.strip_suffix(" stdout").unwrap_or(name).to_owned())
 }
 
+/// The test and its outcome in `test name ... ok`. libtest-mimic fills names up.
+pub(super) fn outcome(line: &str) -> Option<(&str, &str)> {
+    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    Some((name.trim(), outcome))
+}
+
 /// The test in `test name ... FAILED`.
 fn failed(line: &str) -> Option<String> {
-    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
-    outcome.starts_with("FAILED").then(|| name.trim().to_owned())
+    let (name, outcome) = outcome(line)?;
+    outcome.starts_with("FAILED").then(|| name.to_owned())
 }
 
 /// The test in `test name ... ignored, why` or, as libtest-mimic writes it,
 /// `test [why] name ... ignored`.
 fn ignored(line: &str) -> Option<String> {
-    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let (name, outcome) = outcome(line)?;
     let why = outcome.strip_prefix("ignored")?.trim_start_matches(", ");
     match name.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
         Some((why, name)) => Some(format!("{}: {why}", name.trim())),
-        None if why.is_empty() => Some(name.trim().to_owned()),
-        None => Some(format!("{}: {why}", name.trim())),
+        None if why.is_empty() => Some(name.to_owned()),
+        None => Some(format!("{name}: {why}")),
     }
 }
 

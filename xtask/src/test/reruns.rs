@@ -135,6 +135,13 @@ mod tests {
     }
 
     #[test]
+    fn a_test_that_is_skipped_when_it_is_run_again_has_not_passed() {
+        let of = |count| Attempt::of(Ok((count, String::new()))).passed;
+        assert!(of(Count::ONE) && !of(Count::skipped("one: no root".into())));
+        assert!(!of(Count::default()));
+    }
+
+    #[test]
     fn a_run_that_is_red_beyond_doubt_runs_nothing_again() {
         let failures = (0..ENOUGH + 3).map(|number| Failure::new(format!("t{number}"), "", ""));
         let mut times = 0;

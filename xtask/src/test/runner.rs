@@ -218,6 +218,10 @@ fn execute(program: &Program, chosen: &Chosen<'_>, wanted: &Wanted<'_>) -> Resul
         let why = format!("the program ended ({status})\n{said}");
         count.failed.push(Failure::new(IN_NO_TEST, &place, why));
     }
+    if let (Chosen::One(test), true) = (chosen, count == Count::default()) {
+        let why = format!("the program did not run it\n{said}");
+        count.failed.push(Failure::new(*test, &place, why));
+    }
     Ok(Execution { count, said, taken, used, cut })
 }
 
