@@ -13,7 +13,7 @@ use crate::vm::Machine;
 const TESTED: [(&[&str], &str); 3] = [
     (&["--package", "outboard-transport", "--lib"], "tls::"),
     (&["--package", "outboard-supervisor", "--test", "serving"], "by_the_kernel"),
-    (&["--package", "outboard-e2e", "--test", "ktls"], ""),
+    (&["--package", "outboard-e2e", "--test", "all"], "ktls::"),
 ];
 
 #[derive(clap::Args)]

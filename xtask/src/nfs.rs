@@ -40,7 +40,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
         debian::whole(&packages(), |new| debian::unpack(&debian::download(&PACKAGES, new)?, new))?;
     }
     step("building the tests");
-    let programs = built(&["--package", "outboard-e2e", "--test", "nfs"])?;
+    let programs = built(&["--package", "outboard-e2e", "--test", "all"])?;
     let program = programs.first().context("no test was built")?.display().to_string();
     let command = [std::env::current_exe()?.display().to_string(), INSIDE.to_owned(), program];
     match (Machine { memory: 4096, limit: 900, ..Machine::default() }).run(&command)? {

@@ -28,8 +28,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "--package",
             "outboard-e2e",
             "--test",
-            "soak",
+            "all",
             "--",
+            "soak::",
             "--nocapture",
         ])
         .env("OUTBOARD_SOAK_SECONDS", (args.minutes * 60).to_string());

@@ -309,3 +309,19 @@ fn prose_of<'a>(ending: &str, line: &'a str) -> Option<&'a str> {
     let prose = marks.iter().find_map(|mark| line.trim_start().strip_prefix(mark))?;
     (!line.contains("\\n")).then_some(prose)
 }
+
+/// The tests of a file that is in no program would never run.
+#[test]
+fn every_file_of_end_to_end_tests_is_in_a_program() {
+    let folder = root().join("tests/e2e/tests");
+    let read = |path: PathBuf| fs::read_to_string(&path).expect("a file can be read");
+    let (modules, manifest) =
+        (read(folder.join("all.rs")), read(root().join("tests/e2e/Cargo.toml")));
+    for file in fs::read_dir(folder).expect("the folder can be listed").flatten() {
+        let name = file.file_name().to_string_lossy().into_owned();
+        let Some(name) = name.strip_suffix(".rs") else { continue };
+        let is_module = modules.contains(&format!("\nmod {name};\n"));
+        let is_program = manifest.contains(&format!("[[test]]\nname = \"{name}\"\n"));
+        assert!(is_module || is_program, "tests/e2e/tests/all.rs has no `mod {name};`");
+    }
+}

@@ -10,11 +10,7 @@ use outboard_wire::device_id::DeviceId;
 use outboard_wire::messages::ContextOpen;
 use serde_json::Value;
 
-#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
-use proxy::Proxy;
+use crate::proxy::Proxy;
 
 /// On a machine that has much to do.
 const PATIENCE: Duration = Duration::from_secs(60);

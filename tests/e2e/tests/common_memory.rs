@@ -7,11 +7,7 @@ use outboard_e2e::{Driver, Program, Server, list};
 use outboard_test_support::skip;
 use rustix::process::{Pid, Signal, kill_process};
 
-#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
-use proxy::Proxy;
+use crate::proxy::Proxy;
 
 /// Memory of a software device.
 const MEMORY: (&str, &str) = ("OUTBOARD_CPU_MEMORY", "256M");

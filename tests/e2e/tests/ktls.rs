@@ -10,11 +10,7 @@ use outboard_e2e::{
 use outboard_test_support::skip;
 use outboard_transport::tls::kernel::{Without, check};
 
-#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
-use proxy::Proxy;
+use crate::proxy::Proxy;
 
 /// On a machine that has much to do.
 const PATIENCE: Duration = Duration::from_secs(120);

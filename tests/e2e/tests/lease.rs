@@ -14,11 +14,7 @@ use outboard_wire::handshake::lease::{LEASE, ShownLease};
 use outboard_wire::handshake::{Extensions, Purpose, Refusal};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
-use proxy::Proxy;
+use crate::proxy::Proxy;
 
 /// How long a session may go on after its lease, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(30);

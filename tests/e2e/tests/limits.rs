@@ -7,9 +7,7 @@ use std::time::Duration;
 use outboard_e2e::{Driver, Folder, Lines, PATIENCE, Program, Server, command, programs, within};
 use outboard_test_support::skip;
 
-#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
+use crate::proxy::Proxy;
 
 /// A server of the device under test, with further arguments.
 fn serve(args: &[&str]) -> Server {
@@ -344,7 +342,7 @@ fn a_session_whose_client_is_away_lends_its_memory_and_has_it_back() {
     ];
     let server = serve(&args);
     let suspended = || server.log().matches("an idle session is suspended").count();
-    let proxy = proxy::Proxy::start(server.address());
+    let proxy = Proxy::start(server.address());
     let mut first = Keeper::start_at(proxy.address(), BYTES);
     first.ask();
     proxy.close(true);

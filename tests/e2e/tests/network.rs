@@ -10,11 +10,7 @@ use std::time::{Duration, Instant};
 
 use outboard_e2e::{Driver, Folder, Program, Running, Server, SharedFile, outboard, within};
 
-#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
-use proxy::Proxy;
+use crate::proxy::Proxy;
 
 /// What lies between a program and its server.
 enum Network {
@@ -269,7 +265,7 @@ fn a_silent_client_is_waited_for_longer_than_one_that_has_closed() {
     }
 }
 
-/// Takes over a minute: `cargo test -p outboard-e2e --test network -- --ignored`.
+/// Takes over a minute: `cargo test -p outboard-e2e --test all network:: -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn a_training_run_survives_cuts_of_a_minute() {

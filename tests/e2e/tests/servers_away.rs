@@ -9,11 +9,7 @@ use outboard_e2e::{
 use outboard_test_support::skip;
 use serde_json::Value;
 
-#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
-use proxy::Proxy;
+use crate::proxy::Proxy;
 
 /// A server with one software device of 512 MiB. On a GPU it offers what there is.
 fn serve(args: &[&str]) -> Server {

@@ -11,11 +11,7 @@ use outboard_files::Reference;
 use outboard_test_support::skip;
 use serde_json::{Value, json};
 
-#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
-
-use proxy::Proxy;
+use crate::proxy::Proxy;
 
 /// What a client's mount says of a folder.
 fn source(folder: &Folder) -> String {

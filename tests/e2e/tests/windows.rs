@@ -14,9 +14,7 @@ use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
 use outboard_wire::handshake::{Extensions, Purpose, RefusalCode, Welcome};
 use outboard_wire::window::Window;
 
-#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
-#[allow(dead_code)]
-mod proxy;
+use crate::proxy::Proxy;
 
 /// What a program has where its own memory is; all else that it shows is the driver's.
 const OWN: [&str; 3] = ["locked", "registered", "host"];
@@ -358,7 +356,7 @@ fn go_on(run: Run, folder: &Folder) {
 #[test]
 fn a_session_that_is_taken_up_again_keeps_its_window() {
     let (server, folder) = (serve(&["--warm", "1"], &[]), Folder::create());
-    let proxy = proxy::Proxy::start(server.address());
+    let proxy = Proxy::start(server.address());
     let run = waiting_program(&folder, proxy.address());
     assert!(proxy.cut(None) > 0);
     go_on(run, &folder);

@@ -79,7 +79,7 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
     assert!(Path::new(&args.program).exists(), "{}", args.program);
     run_every_test(
         Command::new(&args.program)
-            .args(["--test-threads", "1", "--nocapture"])
+            .args(["nfs::", "--test-threads", "1", "--nocapture"])
             .env(PLACES, places)
             .env("OUTBOARD_TEST_DRIVER", "cpu"),
     )

@@ -53,7 +53,11 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
         let (part, program) = program.split_once('=').context("a part and a program")?;
         if part == SESSIONS {
             let alone = ["--test-threads", "1", "--nocapture"].into_iter();
-            let named: Vec<&str> = args.named.iter().map(String::as_str).chain(alone).collect();
+            let mut named: Vec<&str> = args.named.iter().map(String::as_str).collect();
+            if named.is_empty() {
+                named.push("rdma::");
+            }
+            named.extend(alone);
             failed.extend(test(program, &named, true).err());
             continue;
         }

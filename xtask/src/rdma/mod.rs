@@ -66,7 +66,7 @@ pub(crate) fn run_all(args: &Args) -> Result<()> {
         }
     }
     if all || args.only_sessions {
-        for program in built(&["--package", "outboard-e2e", "--test", "rdma"])? {
+        for program in built(&["--package", "outboard-e2e", "--test", "all"])? {
             command.push(format!("{}={}", inside::SESSIONS, program.display()));
         }
     }

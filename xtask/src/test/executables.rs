@@ -8,14 +8,15 @@ use serde::Deserialize;
 
 use crate::util;
 
-/// Programs whose tests compare times or how much memory of a device is free, or count what more
-/// comes of when it takes longer: with others beside them they would tell of those. The kernels of
-/// `common_memory` wait for each other, which takes many times as long on processors that are busy.
+/// Programs, and modules of the program of end-to-end tests, whose tests compare times or how much
+/// memory of a device is free, or count what more comes of when it takes longer: with others beside
+/// them they would tell of those. The kernels of `common_memory` wait for each other, which takes
+/// many times as long on processors that are busy.
 const ALONE: [&str; 8] =
     ["brokers", "common_memory", "credit", "effort", "idle", "pages", "rest", "speed"];
 
 /// Programs of end-to-end tests whose tests share servers: all of them run in one process. Each
-/// test of the others has a process of its own, so that what it takes can be told.
+/// test of the other has a process of its own, so that what it takes can be told.
 const TOGETHER: [&str; 2] = ["suite", "topology"];
 
 /// A program of tests.
@@ -42,11 +43,16 @@ impl Program {
         self.source.starts_with("tests/") && ALONE.contains(&self.name.as_str())
     }
 
-    /// Whether each of its tests has a process of its own.
+    /// Whether its tests have processes of their own.
     pub(super) fn is_split(&self) -> bool {
-        let is_one = TOGETHER.contains(&self.name.as_str()) || self.is_alone();
-        self.package == Path::new(super::END_TO_END) && !is_one
+        self.package == Path::new(super::END_TO_END) && !TOGETHER.contains(&self.name.as_str())
     }
+}
+
+/// The module of this test beside which no other tests may run, if it is in such a one.
+pub(super) fn module_alone(test: &str) -> Option<&str> {
+    let (module, _) = test.split_once("::")?;
+    ALONE.contains(&module).then_some(module)
 }
 
 /// A line that cargo writes for programs to read.
@@ -106,6 +112,13 @@ fn program(line: &str, workspace: &Path) -> Option<Program> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tests_of_some_modules_run_alone() {
+        assert_eq!(module_alone("credit::memory_is_there"), Some("credit"));
+        assert_eq!(module_alone("daily::credit"), None);
+        assert_eq!(module_alone("credit"), None);
+    }
 
     #[test]
     fn programs_of_tests_are_found_among_what_cargo_says() {

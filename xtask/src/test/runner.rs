@@ -1,6 +1,7 @@
 //! Runs programs of tests: several at once, as most tests wait for something most of their time.
 //! `cargo test` runs one after the other.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -59,6 +60,8 @@ impl From<Count> for Found {
 /// What one process is for.
 enum Job<'a> {
     Whole(&'a Program),
+    /// The tests of a module beside which no others may run.
+    Module(&'a Program, String, Vec<String>),
     One(&'a Program, String),
 }
 
@@ -70,11 +73,10 @@ pub(super) fn run(wanted: &Wanted<'_>) -> Result<Found> {
     if programs.is_empty() {
         bail!("there are no tests to run");
     }
-    let (alone, others): (Vec<_>, Vec<_>) = programs.iter().partition(|program| program.is_alone());
-    let mut together: Vec<Job<'_>> = others.into_iter().flat_map(Job::of).collect();
+    let jobs = programs.iter().flat_map(Job::of);
+    let (alone, mut together): (Vec<_>, Vec<_>) = jobs.partition(Job::is_alone);
     // A process of many tests takes longest.
     together.sort_by_key(|job| std::cmp::Reverse(job.slots()));
-    let alone: Vec<Job<'_>> = alone.into_iter().map(Job::Whole).collect();
 
     let found = Mutex::new(Found::default());
     let slots = Slots::new(AT_ONCE * util::processors());
@@ -109,40 +111,65 @@ fn run_again(
 impl<'a> Job<'a> {
     fn of(program: &'a Program) -> Vec<Job<'a>> {
         let tests = program.is_split().then(|| cut::list(&program.executable, &program.folder));
-        match tests {
-            Some(tests) if !tests.is_empty() => {
-                tests.into_iter().map(|test| Job::One(program, test)).collect()
-            }
+        let Some(tests) = tests.filter(|tests| !tests.is_empty()) else {
             // One that cannot say which tests it has shows why when it is run.
-            _ => vec![Job::Whole(program)],
+            return vec![Job::Whole(program)];
+        };
+        let mut modules = BTreeMap::<String, Vec<String>>::new();
+        let mut jobs = Vec::new();
+        for test in tests {
+            match executables::module_alone(&test) {
+                Some(module) => modules.entry(module.to_owned()).or_default().push(test),
+                None => jobs.push(Job::One(program, test)),
+            }
+        }
+        jobs.extend(modules.into_iter().map(|(name, tests)| Job::Module(program, name, tests)));
+        jobs
+    }
+
+    /// Whether no other job may run beside it.
+    fn is_alone(&self) -> bool {
+        match self {
+            Job::Whole(program) => program.is_alone(),
+            Job::Module(..) => true,
+            Job::One(..) => false,
         }
     }
 
     fn slots(&self) -> usize {
         match self {
-            Job::Whole(_) => AT_ONCE,
+            Job::Whole(_) | Job::Module(..) => AT_ONCE,
             Job::One(..) => 1,
         }
     }
 
     fn run(&self, wanted: &Wanted<'_>) -> Result<Found> {
         match self {
-            Job::Whole(program) => run_whole(program, wanted),
+            Job::Whole(program) => run_whole(program, &program.place(), Chosen::All, wanted),
+            Job::Module(program, name, tests) => {
+                let name = format!("{name}, in {}", program.place());
+                run_whole(program, &name, Chosen::These(tests.clone()), wanted)
+            }
             Job::One(program, test) => run_one(program, test, wanted),
         }
     }
 }
 
-/// Runs a program until each of its tests has an outcome, and shows what it said.
-fn run_whole(program: &Program, wanted: &Wanted<'_>) -> Result<Found> {
+/// Runs tests of a program in one process, and on in another if that is cut off, until each has an
+/// outcome, and shows what it said. `name` is what they are called where it is told what they took.
+fn run_whole(
+    program: &Program,
+    name: &str,
+    mut chosen: Chosen<'_>,
+    wanted: &Wanted<'_>,
+) -> Result<Found> {
     let mut found = Found::default();
-    let mut chosen = Chosen::All;
     for _ in 0..=CONTINUATIONS {
         let Execution { count, said, taken, used, cut } = execute(program, &chosen, wanted)?;
         // At once, so that lines of several programs do not mix.
         eprint!("{said}");
         found.count = found.count.and(count);
-        found.spent.push(Spent { name: program.place(), taken, used });
+        found.spent.push(Spent { name: name.to_owned(), taken, used });
         match cut {
             Some(cut) if !cut.rest.is_empty() => chosen = Chosen::These(cut.rest),
             _ => return Ok(found),
