@@ -128,6 +128,40 @@ impl Program {
         std::iter::once(&main).chain(&self.entry.with).map(|file| source_dir().join(file)).collect()
     }
 
+    /// Whether its sources, or headers of this folder that they include, need CUDA's own compiler.
+    fn has_device_code(&self) -> Result<bool> {
+        const SIGNS: [&str; 7] = [
+            "__global__",
+            "__device__",
+            "__managed__",
+            "__constant__",
+            "<<<",
+            "<thrust/",
+            "<cooperative_groups",
+        ];
+        let mut files = self.sources();
+        let mut next = 0;
+        while let Some(file) = files.get(next) {
+            let text = fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            if SIGNS.iter().any(|sign| text.contains(sign)) {
+                return Ok(true);
+            }
+            let headers = text.lines().filter_map(|line| {
+                line.strip_prefix("#include \"")?
+                    .split('"')
+                    .next()
+                    .map(|name| source_dir().join(name))
+            });
+            let new: Vec<PathBuf> =
+                headers.filter(|header| header.exists() && !files.contains(header)).collect();
+            files.extend(new);
+            next += 1;
+        }
+        // Its meaning for streams is an option of CUDA's compiler.
+        Ok(self.entry.flags.iter().any(|flag| flag == "--default-stream"))
+    }
+
     /// (is it the static one, of which release)
     fn runtime(&self) -> Result<(bool, &str)> {
         let text = self.entry.runtime.as_deref().unwrap_or("static");
@@ -229,6 +263,10 @@ fn commands(toolchain: &Toolchain, platform: &Platform, program: &Program) -> Re
         nvcc.arg("-ccbin").arg(compiler).arg("-L").arg(platform.runtime(toolchain, "13.0"));
     }
     let Some(kernels) = &program.entry.kernels else {
+        if !program.has_device_code()? {
+            // One pass of a compiler instead of three.
+            nvcc.args(["-x", "c++"]);
+        }
         nvcc.arg("-o").arg(&out).args(program.sources()).args(&program.entry.flags);
         nvcc.args(["-Xcompiler", "-Wall", "-Xlinker", "-s", "-L"]).arg(toolchain.lib());
         if program.entry.runtime.is_some() {
