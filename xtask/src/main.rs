@@ -32,6 +32,7 @@ mod nfs;
 #[cfg(test)]
 mod packaging;
 mod paused;
+mod planted;
 mod programs;
 mod python;
 mod rdma;
@@ -134,6 +135,8 @@ enum Command {
     /// What runs for it in namespaces of its own.
     #[command(hide = true)]
     PausedInside(paused::inside::Args),
+    /// Plant known faults, one at a time, and see whether the tests find them.
+    Planted(planted::Args),
     /// Test RDMA on devices that Debian's kernel makes of Ethernet, in an emulated machine.
     Rdma(rdma::Args),
     /// What runs for it in the machine.
@@ -189,6 +192,7 @@ fn main() -> std::process::ExitCode {
         Command::NfsInside(args) => nfs::inside::run_all(&args),
         Command::Paused(args) => paused::run(&args),
         Command::PausedInside(args) => paused::inside::run(&args),
+        Command::Planted(args) => planted::run(&args),
         Command::Rdma(args) => rdma::run_all(&args),
         Command::RdmaInside(args) => rdma::inside::run_all(&args),
         Command::Slurm(args) => slurm::run(&args),

@@ -28,10 +28,11 @@ use crate::stage::{Dist, Profile};
 use crate::util::{self, root};
 use beside::Beside;
 pub(crate) use count::{Count, Failure, padded_failures};
-pub(crate) use executables::built;
+pub(crate) use executables::{Program, build, built};
 use load::Load;
 use reader::Reader;
 pub(crate) use reruns::{Attempt, judge};
+pub(crate) use runner::run_named;
 use runner::{Found, Wanted};
 use times::{Outlook, Spent, Times};
 

@@ -18,7 +18,7 @@ use crate::util::{self, root, step};
 const OWN: [&str; 6] = ["outboard", "xtask", "cuda", "cufile", "nccl", "nvidia_ml"];
 
 /// The full name of a commit, if this clone has it.
-pub(super) fn resolve(commit: &str) -> Result<String> {
+pub(crate) fn resolve(commit: &str) -> Result<String> {
     let name = format!("{commit}^{{commit}}");
     let output = git().args(["rev-parse", "--verify", "--quiet", &name]).output();
     let output = output.context("cannot start `git`")?;

@@ -6,6 +6,7 @@ mod pairs;
 mod ways;
 
 use anyhow::{Context, Result};
+pub(crate) use earlier::resolve;
 pub(crate) use pairs::PROGRAMS;
 use pairs::Ran;
 

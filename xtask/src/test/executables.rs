@@ -21,7 +21,7 @@ const TOGETHER: [&str; 2] = ["suite", "topology"];
 
 /// A program of tests.
 #[derive(Debug, PartialEq)]
-pub(super) struct Program {
+pub(crate) struct Program {
     /// Its main file, below its package.
     source: String,
     name: String,
@@ -77,7 +77,7 @@ pub(crate) fn built(packages: &[&str]) -> Result<Vec<PathBuf>> {
 }
 
 /// Builds the test programs of some packages of a workspace.
-pub(super) fn build(workspace: &Path, packages: &[&str]) -> Result<Vec<Program>> {
+pub(crate) fn build(workspace: &Path, packages: &[&str]) -> Result<Vec<Program>> {
     let mut cargo = super::cargo(["test", "--no-run", "--message-format"]);
     cargo.current_dir(workspace).arg("json-render-diagnostics").args(packages);
     let shown = util::show(&cargo);

@@ -95,6 +95,28 @@ pub(super) fn run(wanted: &Wanted<'_>) -> Result<Found> {
     Ok(Found { count, spent })
 }
 
+/// Runs, in one process for each of these programs, the tests whose names contain a text. A test
+/// that fails is not run again.
+pub(crate) fn run_named(
+    programs: &[Program],
+    named: &str,
+    env: &[(&str, &str)],
+    limit: Duration,
+) -> Result<Count> {
+    let mut count = Count::default();
+    for program in programs {
+        let mut tests = cut::list(&program.executable, &program.folder);
+        tests.retain(|test| test.contains(named));
+        if tests.is_empty() {
+            continue;
+        }
+        // Of a program, the workspace and the packages say nothing.
+        let wanted = Wanted { workspace: &program.folder, packages: |_| true, env, limit };
+        count = count.and(execute(program, &Chosen::These(tests), &wanted)?.count);
+    }
+    Ok(count)
+}
+
 fn run_again(
     programs: &[Program],
     failure: &Failure,
