@@ -3,7 +3,7 @@
 //! the device through shared memory, too. `OUTBOARD_E2E_TRANSPORT=shm` has all share memory.
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use outboard_e2e::{Case, Driver, Server, suite};
+use outboard_e2e::{Case, Driver, Found, Server, suite};
 use std::sync::{Arc, OnceLock};
 
 fn main() {
@@ -12,16 +12,16 @@ fn main() {
     // all of its memory.
     let on_gpu = Driver::chosen() == Driver::Nvidia;
     arguments.test_threads.get_or_insert(if on_gpu { 1 } else { 2 });
-    let server = Arc::new(OnceLock::new());
+    let (server, direct) = (Arc::new(OnceLock::new()), Arc::new(Direct::default()));
     let trial = |case: &Case, shared: bool| {
-        let (server, case) = (Arc::clone(&server), case.clone());
+        let (server, direct, case) = (Arc::clone(&server), Arc::clone(&direct), case.clone());
         let name =
             if shared { format!("{} in shared memory", case.name) } else { case.name.clone() };
         // Some find a worker that waited for them, some do not: nobody may notice.
         let start =
             || Server::start_with(&["--driver", Driver::chosen().name(), "--warm", "1"], &[]);
         let left_out = on_gpu && NOT_ON_A_GPU.contains(&case.name.as_str());
-        Trial::test(name, move || compare(&case, shared, server.get_or_init(start)))
+        Trial::test(name, move || compare(&case, shared, server.get_or_init(start), &direct))
             .with_ignored_flag(left_out)
     };
     let cases = suite();
@@ -68,14 +68,20 @@ const SHARED: &[&str] = &[
     "registered_memory",
 ];
 
-fn compare(case: &Case, shared: bool, server: &Server) -> Result<(), Failed> {
-    let program = case.program();
-    let direct = program.directly();
-    if !direct.status.success() {
-        return Err(
-            format!("directly: {}\n{}{}", direct.status, direct.stdout, direct.stderr).into()
-        );
+/// What each case says directly on the device, or why it fails there.
+type Direct = Found<String, Result<String, String>>;
+
+fn said_directly(case: &Case) -> Result<String, String> {
+    let outcome = case.program().directly();
+    if outcome.status.success() {
+        return Ok(outcome.stdout);
     }
+    Err(format!("directly: {}\n{}{}", outcome.status, outcome.stdout, outcome.stderr))
+}
+
+fn compare(case: &Case, shared: bool, server: &Server, direct: &Direct) -> Result<(), Failed> {
+    let direct = direct.get(case.name.clone(), || said_directly(case))?;
+    let program = case.program();
     let remote = if shared { program.sharing_memory() } else { program }.through(server);
     if !remote.status.success() {
         return Err(format!(
@@ -84,10 +90,10 @@ fn compare(case: &Case, shared: bool, server: &Server) -> Result<(), Failed> {
         )
         .into());
     }
-    if direct.stdout != remote.stdout {
+    if direct != remote.stdout {
         return Err(format!(
-            "output differs\n--- directly\n{}--- through a server\n{}",
-            direct.stdout, remote.stdout
+            "output differs\n--- directly\n{direct}--- through a server\n{}",
+            remote.stdout
         )
         .into());
     }
