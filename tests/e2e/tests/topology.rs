@@ -2,12 +2,16 @@
 //! run of a program, which checks its own results, and its output must be that on one server with
 //! as many devices. On a GPU (`OUTBOARD_TEST_DRIVER=nvidia`) each server offers what the machine
 //! has.
+//!
+//! Not every cell is run. Each program meets each property that a layout can have, and each kind of
+//! programs meets each layout ([`is_run`] chooses, and a test of the table looks at what it has
+//! chosen).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use outboard_e2e::{Driver, Program, Server};
+use outboard_e2e::{Driver, Found, Program, Server};
 use outboard_test_support::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -22,64 +26,136 @@ struct Layout {
     /// Whether software devices divide mappings into allocations. Otherwise the driver frees each
     /// allocation, as NVIDIA's does on a server with several devices.
     divides: bool,
+    /// Whether it only joins properties that the other layouts have in another way.
+    is_variant: bool,
+}
+
+impl Layout {
+    /// What may matter to a program.
+    fn properties(&self) -> [String; 4] {
+        let servers = self.servers.len();
+        [
+            format!(
+                "transport `{}`, with {}",
+                self.transport,
+                if servers > 1 { "several servers" } else { "one server" }
+            ),
+            format!("{servers} servers"),
+            format!(
+                "servers with {} device",
+                if self.servers[0] > 1 { "more than one" } else { "one" }
+            ),
+            format!(
+                "the program's own server: {}, mappings are divided: {}",
+                self.with_local, self.divides
+            ),
+        ]
+    }
 }
 
 const fn layout(name: &'static str, servers: &'static [usize], transport: &'static str) -> Layout {
-    Layout { name, servers, transport, with_local: false, divides: true }
+    Layout { name, servers, transport, with_local: false, divides: true, is_variant: false }
+}
+
+const fn variant(name: &'static str, servers: &'static [usize], transport: &'static str) -> Layout {
+    Layout { is_variant: true, ..layout(name, servers, transport) }
 }
 
 const LAYOUTS: &[Layout] = &[
     Layout { divides: false, ..layout("one server with two devices", &[2], "tcp") },
     layout("one server with three devices", &[3], "tcp"),
     layout("one server with four devices", &[4], "shm"),
-    layout("two servers with one device each", &[1, 1], "tcp"),
-    layout("two servers with one device each in shared memory", &[1, 1], "shm"),
+    variant("two servers with one device each", &[1, 1], "tcp"),
+    variant("two servers with one device each in shared memory", &[1, 1], "shm"),
     Layout { with_local: true, ..layout("a server and this machine's own device", &[1, 1], "") },
     Layout { divides: false, ..layout("two servers with two devices each", &[2, 2], "tcp") },
-    layout("three servers with one device each", &[1, 1, 1], "tcp"),
+    variant("three servers with one device each", &[1, 1, 1], "tcp"),
     layout("three servers with one device each in shared memory", &[1, 1, 1], "shm"),
 ];
 
+/// What programs have to do with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Copies,
+    Graphs,
+    Memory,
+    Order,
+    Processes,
+}
+
 /// What runs.
 struct Row {
+    kind: Kind,
     program: &'static str,
     args: &'static [&'static str],
+    /// Whether it runs on all layouts, for the others of its kind.
+    is_everywhere: bool,
     /// Whether it is told last how many devices each server has.
     counts: bool,
     /// Whether it says the same wherever the devices are.
     says_the_same: bool,
 }
 
-const fn row(program: &'static str, args: &'static [&'static str]) -> Row {
-    Row { program, args, counts: false, says_the_same: true }
+const fn row(kind: Kind, program: &'static str, args: &'static [&'static str]) -> Row {
+    Row { kind, program, args, is_everywhere: false, counts: false, says_the_same: true }
 }
 
-const fn part(args: &'static [&'static str]) -> Row {
-    Row { program: "topology", args, counts: true, says_the_same: true }
+const fn part(kind: Kind, args: &'static [&'static str]) -> Row {
+    Row { counts: true, ..row(kind, "topology", args) }
 }
+
+const fn everywhere(row: Row) -> Row {
+    Row { is_everywhere: true, ..row }
+}
+
+use Kind::{Copies, Graphs, Memory, Order, Processes};
 
 const ROWS: &[Row] = &[
-    part(&["machine"]),
-    row("topology_copies", &["500"]),
-    part(&["events"]),
-    part(&["synchronous"]),
-    part(&["legacy"]),
-    part(&["managed"]),
-    part(&["host"]),
-    part(&["pools"]),
-    part(&["graphs"]),
-    part(&["fills"]),
-    row("freed_meanwhile", &["host", "60", "1"]),
-    row("freed_meanwhile", &["device", "40", "1"]),
-    part(&["threads"]),
-    part(&["errors"]),
-    Row { program: "topology_processes", args: &[], counts: true, says_the_same: true },
+    everywhere(part(Processes, &["machine"])),
+    row(Copies, "topology_copies", &["500"]),
+    everywhere(part(Order, &["events"])),
+    everywhere(part(Copies, &["synchronous"])),
+    part(Order, &["legacy"]),
+    part(Memory, &["managed"]),
+    everywhere(part(Memory, &["host"])),
+    part(Memory, &["pools"]),
+    everywhere(part(Graphs, &["graphs"])),
+    part(Copies, &["fills"]),
+    row(Copies, "freed_meanwhile", &["host", "60", "1"]),
+    row(Copies, "freed_meanwhile", &["device", "40", "1"]),
+    part(Order, &["threads"]),
+    part(Processes, &["errors"]),
+    Row { counts: true, ..row(Processes, "topology_processes", &[]) },
     // It says UUIDs.
-    Row { program: "nvml", args: &["remote", "beside"], counts: false, says_the_same: false },
+    Row { says_the_same: false, ..row(Processes, "nvml", &["remote", "beside"]) },
 ];
 
+/// Whether a cell of the table is run.
+fn is_run(row: &Row, layout: &Layout) -> bool {
+    row.is_everywhere || !layout.is_variant
+}
+
+/// What the table promises of the cells that are run.
+fn check_table() -> Result<(), Failed> {
+    let runs = |row: &Row| LAYOUTS.iter().filter(|layout| is_run(row, layout)).collect::<Vec<_>>();
+    let mut missing = Vec::new();
+    for row in ROWS {
+        let met: Vec<_> = runs(row).iter().flat_map(|layout| layout.properties()).collect();
+        let all = LAYOUTS.iter().flat_map(Layout::properties);
+        let unmet = all.filter(|property| !met.contains(property));
+        missing.extend(unmet.map(|property| format!("{}: {property}", row.name())));
+        for layout in LAYOUTS {
+            let mut alike = ROWS.iter().filter(|other| other.kind == row.kind);
+            if !alike.any(|other| is_run(other, layout)) {
+                missing.push(format!("{:?} on {}", row.kind, layout.name));
+            }
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(missing.join("\n").into()) }
+}
+
 /// The part during which the last server is lost.
-const LOST: Row = part(&["lost"]);
+const LOST: Row = part(Processes, &["lost"]);
 
 impl Row {
     fn name(&self) -> String {
@@ -144,11 +220,12 @@ impl Servers {
     }
 }
 
-/// All that runs share: servers, each layout's once, and what was said on one server.
+/// All that runs share: servers, each layout's once, and what was said on one server, or why the
+/// program failed there.
 #[derive(Default)]
 struct Table {
     servers: BTreeMap<&'static str, OnceLock<Servers>>,
-    said: Mutex<BTreeMap<(String, usize), String>>,
+    said: Found<(String, usize), Result<String, String>>,
 }
 
 impl Table {
@@ -163,25 +240,20 @@ impl Table {
         let Some((layout, one)) = one.into_iter().find(|(_, one)| one.devices() == devices) else {
             return Ok(None);
         };
-        let key = (row.name(), devices);
-        if let Some(said) = self.said.lock().expect("no thread panics with it").get(&key) {
-            return Ok(Some(said.clone()));
-        }
-        let said = run(row, layout, one)?;
-        self.said.lock().expect("no thread panics with it").insert(key, said.clone());
+        let said = self.said.get((row.name(), devices), || run(row, layout, one))?;
         Ok(Some(said))
     }
 }
 
 /// What a program says.
-fn run(row: &Row, layout: &Layout, servers: &Servers) -> Result<String, Failed> {
+fn run(row: &Row, layout: &Layout, servers: &Servers) -> Result<String, String> {
     let outcome = row.program(layout.transport, servers.each).through_list(&servers.list());
     if !outcome.status.success() {
         let said = format!("{}\n{}{}", outcome.status, outcome.stdout, outcome.stderr);
-        return Err(said.into());
+        return Err(said);
     }
     if outcome.stderr.contains("is lost") {
-        return Err(format!("a server was called lost: {}", outcome.stderr).into());
+        return Err(format!("a server was called lost: {}", outcome.stderr));
     }
     Ok(outcome.stdout)
 }
@@ -194,7 +266,7 @@ fn cell(name: &str, table: &Table, row: &Row, layout: &Layout) -> Result<(), Fai
     }
     let Some(wanted) = table.reference(row, servers.devices())? else {
         // A GPU server offers what its machine has, and never as many as several of them.
-        return run(row, layout, servers).map(drop);
+        return Ok(run(row, layout, servers).map(drop)?);
     };
     if servers.count() == 1 {
         return Ok(());
@@ -252,7 +324,7 @@ fn main() {
     let table = Arc::new(Table { servers, ..Table::default() });
     let mut trials = Vec::new();
     for layout in LAYOUTS {
-        for row in ROWS {
+        for row in ROWS.iter().filter(|row| is_run(row, layout)) {
             let table = Arc::clone(&table);
             let name = format!("{} on {}", row.name(), layout.name);
             let told = name.clone();
@@ -264,6 +336,7 @@ fn main() {
             trials.push(Trial::test(name, || lose_one(layout)));
         }
     }
+    trials.push(Trial::test("each program meets each property of a layout", check_table));
     let shared = Arc::clone(&table);
     trials.push(Trial::test("the same device twice is refused", move || refuse_twice(&shared)));
     let conclusion = libtest_mimic::run(&arguments, trials);
