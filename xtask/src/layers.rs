@@ -27,7 +27,7 @@ const LAYERS: &[&[&str]] = &[
     &["jit"],
     &["parts"],
     &["process"],
-    &["entry", "peer", "state"],
+    &["dropped", "entry", "peer", "state"],
     &["context", "proc_address", "vmm"],
     &["array", "event", "function", "green", "link", "memory", "reference"],
     &[

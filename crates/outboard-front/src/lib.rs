@@ -31,6 +31,7 @@ mod copy;
 mod copy_queue;
 mod coredump;
 mod device;
+mod dropped;
 mod ending;
 pub mod entry;
 mod errors;

@@ -8,6 +8,7 @@ use outboard_abi::{CUlinkState, CUresult};
 use crate::backend::{Backend, JitLog, LinkInput, Result};
 use crate::border::require;
 use crate::context::Here;
+use crate::dropped;
 use crate::logs;
 use crate::process::{Front, Process};
 
@@ -28,8 +29,11 @@ impl Link {
         let outcome = here.note(process.backend.link_add(here.id, self.id(), input, &mut log));
         // SAFETY: the link lives, and the program keeps the places as long.
         unsafe { self.places.write(&log) };
-        if outcome.is_err() && !log.error.is_empty() {
-            logs::because(log.error);
+        if let Err(error) = outcome {
+            dropped::note(process, here, error, &log.error, false);
+            if !log.error.is_empty() {
+                logs::because(log.error);
+            }
         }
         outcome
     }

@@ -25,9 +25,10 @@ unsafe fn load_image<B: Backend>(
     let here = context::current(process)?;
     require(!out.is_null())?;
     let mut log = JitLog::default();
-    // SAFETY: the program's options and image, valid during this call.
-    let (jit, slices) = unsafe { (jit::Options::read(count, options, values)?, parts.slices()) };
-    let loaded = load(process, &here, &slices, &jit.given, &mut log);
+    // SAFETY: the program's options.
+    let jit = unsafe { jit::Options::read(count, options, values) }?;
+    // SAFETY: the program's image, valid during this call.
+    let loaded = unsafe { load(process, &here, parts, &jit.given, &mut log) };
     // SAFETY: as read above.
     unsafe {
         jit.places().write(&log);

@@ -3,7 +3,6 @@
 
 pub(crate) mod kernel;
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -45,8 +44,7 @@ impl Library {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         // SAFETY: not unloaded, so that a program that promised to keep the image still does.
-        let parts = unsafe { self.parts.slices() };
-        let module = module::load(process, here, &parts, &self.options, log)?;
+        let module = unsafe { module::load(process, here, &self.parts, &self.options, log) }?;
         modules.insert(here.id, module.clone());
         Ok(module)
     }
@@ -100,29 +98,8 @@ pub(crate) unsafe fn add<B: Backend>(
         unsafe { jit.places().write(&log) };
         if let Err(error) = loaded {
             process.libraries.table.remove(library.handle);
-            if UNUSABLE.contains(&error) && here.device()?.is_software() {
-                // Runtimes load when a kernel is launched, and libraries that launch do not always
-                // look.
-                here.owe(error);
-                say_once(process, &log.error);
-            }
             return Err(error);
         }
     }
     Ok(library.handle)
-}
-
-/// Why a software device cannot run an image that a GPU may run.
-const UNUSABLE: [CUresult; 3] = [
-    CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
-    CUresult::CUDA_ERROR_INVALID_PTX,
-    CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-];
-
-/// Says on standard error what a library lacks, once in a process.
-fn say_once(front: &'static Front, what: &str) {
-    if !what.is_empty() && !front.libraries.said.swap(true, Ordering::Relaxed) {
-        // Standard error may be closed.
-        let _ = writeln!(std::io::stderr(), "outboard: {what}");
-    }
 }
