@@ -35,22 +35,33 @@ const LIBRARIES: [&[u8]; 8] = [
     b"libnpp",
 ];
 
-/// To be called with the error that a load of an image is about to return, and why. `by_runtime`:
-/// a runtime loads it for a launch.
+/// Who loads an image.
+pub(crate) struct Caller {
+    /// A runtime does, for a launch.
+    pub(crate) is_runtime: bool,
+    /// It has given a place for what is to be said of errors: a worker does, for its client, and
+    /// tells that.
+    pub(crate) has_log: bool,
+}
+
+/// To be called with the error that a load of an image is about to return, and why.
 pub(crate) fn note(
     front: &'static Front,
     here: &Here,
     error: CUresult,
     why: &str,
-    by_runtime: bool,
+    caller: &Caller,
 ) {
     if !UNUSABLE.contains(&error) || !here.device().is_ok_and(|device| device.is_software()) {
         return;
     }
-    if by_runtime || is_called_by(&LIBRARIES) {
+    let drops = caller.is_runtime || is_called_by(&LIBRARIES);
+    if drops {
         here.owe(error);
     }
-    say_once(front, why);
+    if drops || !caller.has_log {
+        say_once(front, why);
+    }
 }
 
 /// Says on standard error what an image lacks, once in a process.

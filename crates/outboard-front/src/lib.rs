@@ -78,6 +78,7 @@ mod tables;
 mod tests;
 mod texture;
 pub mod thread;
+mod variables;
 mod visible;
 mod vmm;
 

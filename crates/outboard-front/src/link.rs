@@ -18,6 +18,11 @@ pub(crate) use crate::parts::link::Link;
 const KINDS: u32 = 6;
 
 impl Link {
+    /// Who links: a program, which no runtime does.
+    pub(crate) fn caller(&self) -> dropped::Caller {
+        dropped::Caller { is_runtime: false, has_log: self.places.has_error_log() }
+    }
+
     pub(crate) fn add<B: Backend>(
         &self,
         process: &'static Process<B>,
@@ -30,7 +35,7 @@ impl Link {
         // SAFETY: the link lives, and the program keeps the places as long.
         unsafe { self.places.write(&log) };
         if let Err(error) = outcome {
-            dropped::note(process, here, error, &log.error, false);
+            dropped::note(process, here, error, &log.error, &self.caller());
             if !log.error.is_empty() {
                 logs::because(log.error);
             }

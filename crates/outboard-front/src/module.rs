@@ -58,7 +58,7 @@ impl Module {
     }
 }
 
-/// Loads an image into a context.
+/// Loads an image into a context. `has_log`: the caller gets what the log says.
 ///
 /// # Safety
 /// As of [`Parts::slices`].
@@ -67,7 +67,7 @@ pub(crate) unsafe fn load<B: Backend>(
     here: &Here,
     parts: &Parts,
     options: &JitOptions,
-    log: &mut JitLog,
+    (log, has_log): (&mut JitLog, bool),
 ) -> Result<Arc<Module>> {
     let make = |handle| Module {
         handle,
@@ -88,7 +88,10 @@ pub(crate) unsafe fn load<B: Backend>(
         log,
     )) {
         process.modules.table.remove(module.handle);
-        dropped::note(process, here, error, &log.error, parts.is_runtimes());
+        // No runtime gives options: a worker does, for its client.
+        let is_runtime = parts.is_runtimes() && !has_log;
+        let caller = dropped::Caller { is_runtime, has_log };
+        dropped::note(process, here, error, &log.error, &caller);
         if !log.error.is_empty() {
             crate::logs::because(log.error.clone());
         }
@@ -145,8 +148,8 @@ pub(crate) fn read_file(name: &str) -> Result<Parts> {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
     if kind.is_fifo() || kind.is_socket() {
-        // It has no size.
-        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+        // It has no size, and might never end.
+        return Err(CUresult::CUDA_ERROR_FILE_NOT_FOUND);
     }
     let bytes = std::fs::read(name).map_err(missing)?;
     if bytes.len() < 4 {

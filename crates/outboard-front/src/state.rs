@@ -33,13 +33,13 @@ pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
     }
     quiet_panics();
     let platform = platform(process)?;
-    let variable = |name| std::env::var(name).ok();
+    let variable = |name: &str| std::env::var(name).ok();
     let offered = platform.devices.len();
     let devices = crate::visible::select(
         platform.devices,
         variable("CUDA_DEVICE_ORDER").as_deref(),
         variable("CUDA_VISIBLE_DEVICES").as_deref(),
-    );
+    )?;
     if devices.is_empty() {
         process.backend.all_hidden(offered);
         return Err(CUresult::CUDA_ERROR_NO_DEVICE);
@@ -55,6 +55,7 @@ pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
         driver_version: platform.driver_version.min(API_VERSION),
         limits,
         devices,
+        settings: crate::variables::Settings::read(variable),
     });
     Ok(())
 }

@@ -145,7 +145,7 @@ pub unsafe fn cuLinkComplete<B: Backend>(
         // SAFETY: the link lives, and the program keeps the places as long.
         unsafe { link.places.write(&log) };
         if let Err(error) = linked {
-            dropped::note(process, &here, error, &log.error, false);
+            dropped::note(process, &here, error, &log.error, &link.caller());
             if !log.error.is_empty() {
                 logs::because(log.error);
             }

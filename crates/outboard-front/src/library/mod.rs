@@ -26,14 +26,14 @@ impl Library {
         process: &'static Process<B>,
         here: &Here,
     ) -> Result<Arc<Module>> {
-        self.load(process, here, &mut JitLog::default())
+        self.load(process, here, (&mut JitLog::default(), false))
     }
 
     fn load<B: Backend>(
         &self,
         process: &'static Process<B>,
         here: &Here,
-        log: &mut JitLog,
+        log: (&mut JitLog, bool),
     ) -> Result<Arc<Module>> {
         let mut modules = self.modules.lock();
         if let Some(module) = modules.get(&here.id) {
@@ -93,7 +93,7 @@ pub(crate) unsafe fn add<B: Backend>(
     // Loading is lazy, but an image that no device here can run is an error of this call.
     if let Ok(here) = context::current(process) {
         let mut log = JitLog::default();
-        let loaded = library.load(process, &here, &mut log);
+        let loaded = library.load(process, &here, (&mut log, jit.has_error_log()));
         // SAFETY: by the contract above.
         unsafe { jit.places().write(&log) };
         if let Err(error) = loaded {

@@ -9,6 +9,7 @@ use outboard_wire::platform::{Device, Platform};
 use parking_lot::Mutex;
 
 use crate::backend::Result;
+use crate::variables::Settings;
 
 /// A forked child has nothing else to detect it by.
 pub(crate) static FORKED: AtomicBool = AtomicBool::new(false);
@@ -31,6 +32,7 @@ pub(crate) struct Ready {
     pub(crate) devices: Vec<Device>,
     /// Of each device.
     pub(crate) limits: Vec<crate::device::Limits>,
+    pub(crate) settings: Settings,
 }
 
 impl DriverState {
