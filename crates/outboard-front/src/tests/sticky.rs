@@ -120,10 +120,8 @@ fn a_reset_takes_the_fault_and_all_that_was_there() {
 #[test]
 fn a_reset_that_fails_is_mended_by_who_retains_the_context() {
     let program = Program::current();
-    let (not_ready, ended) = (
-        CUresult::CUDA_ERROR_SYSTEM_NOT_READY,
-        CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
-    );
+    let (not_ready, ended) =
+        (CUresult::CUDA_ERROR_SYSTEM_NOT_READY, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
     program.fail_next("context_close", not_ready);
     assert_eq!(call!(program, cuDevicePrimaryCtxReset_v2, 0), Err(not_ready));
     assert_eq!(call!(program, cuCtxSynchronize), Err(ended));
@@ -139,7 +137,8 @@ fn a_reset_takes_nobody_s_use_of_the_context_away() {
     let program = Program::current();
     let is_active = || {
         let (mut flags, mut active) = (0, 0);
-        call!(program, cuDevicePrimaryCtxGetState, 0, &raw mut flags, &raw mut active).map(|()| active)
+        call!(program, cuDevicePrimaryCtxGetState, 0, &raw mut flags, &raw mut active)
+            .map(|()| active)
     };
     program.make_current(0);
     assert_eq!(is_active(), Ok(1));
