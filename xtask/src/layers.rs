@@ -19,7 +19,6 @@ const LAYERS: &[&[&str]] = &[
         "profile",
         "recent",
         "storage",
-        "thread",
         "variables",
     ],
     &["backend", "handles", "logs", "refusals"],

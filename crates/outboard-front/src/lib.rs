@@ -77,7 +77,6 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod texture;
-pub mod thread;
 mod variables;
 mod visible;
 mod vmm;
