@@ -8,6 +8,7 @@ use crate::util::root;
 
 /// The modules, lowest first: each imports only from the layers before its own, not from its own.
 const LAYERS: &[&[&str]] = &[
+    &["gone"],
     &[
         "addresses",
         "checkpoint",

@@ -39,6 +39,7 @@ mod event;
 pub mod fault;
 mod files;
 mod function;
+mod gone;
 mod graph;
 mod green;
 mod handles;

@@ -2,17 +2,15 @@
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use outboard_abi::CUresult;
 use outboard_wire::platform::{Device, Platform};
 use parking_lot::Mutex;
 
 use crate::backend::Result;
+use crate::gone;
 use crate::variables::Settings;
-
-/// A forked child has nothing else to detect it by.
-pub(crate) static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// What a process knows of its devices and their driver.
 pub(crate) struct DriverState {
@@ -46,11 +44,10 @@ impl DriverState {
         }
     }
 
-    /// The devices, or `CUDA_ERROR_NOT_INITIALIZED`.
+    /// The devices, or `CUDA_ERROR_NOT_INITIALIZED`; `CUDA_ERROR_DEINITIALIZED` once the process
+    /// exits.
     pub(crate) fn ready(&'static self) -> Result<&'static Ready> {
-        if FORKED.load(Ordering::Relaxed) {
-            return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
-        }
+        gone::check()?;
         self.ready.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
     }
 }
