@@ -1,8 +1,10 @@
-//! A program ends with its own exit code, whatever its threads and streams are at.
+//! A program ends with its own exit code, whatever its threads and streams are at, and leaves its
+//! profile however it ends.
 
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Outcome, Program, Server};
+use outboard_e2e::{Driver, Folder, Outcome, Program, Server, command, programs};
 
 /// The exit code that the program chooses.
 const CODE: i32 = 7;
@@ -54,4 +56,34 @@ fn handlers_from_before_cuda_find_it_gone() {
         assert_eq!(outcome.status.code(), Some(CODE), "{way}: {outcome:?}");
         assert_eq!(outcome.stdout, wanted, "{way}");
     });
+}
+
+/// Programs in Go end by the system call, and others abort.
+#[test]
+fn a_profile_is_left_however_a_program_ends() {
+    let server = Server::start_with(&["--driver", Driver::chosen().name()], &[]);
+    for how in ["abort", "killed", "system"] {
+        let folder = Folder::create();
+        let file = folder.path("profile");
+        let outcome = program(how).env("OUTBOARD_PROFILE", &file).through(&server);
+        assert!(outcome.status.signal().is_some() != (how == "system"), "{how}: {outcome:?}");
+        let text = std::fs::read(&file).unwrap_or_else(|error| panic!("{how}: {error}"));
+        let profile: serde_json::Value = serde_json::from_slice(&text).expect("it is JSON");
+        let launches: u64 = profile["functions"]
+            .as_object()
+            .expect("functions have counters")
+            .iter()
+            .filter(|(name, _)| name.starts_with("cuLaunchKernel"))
+            .filter_map(|(_, counts)| counts["calls"].as_u64())
+            .sum();
+        assert_eq!(launches, 100, "{how}: {profile}");
+        assert_eq!(profile["transport"], "tcp", "{how}");
+    }
+    let program = programs().join("ends").display().to_string();
+    let mut stats = command();
+    stats.args(["run", "--server", server.address(), "--stats", "--", &program, "system"]);
+    let said = stats.env("OUTBOARD_TRANSPORT", "tcp").output().expect("the command starts");
+    assert_eq!(said.status.code(), Some(CODE));
+    let text = String::from_utf8_lossy(&said.stderr);
+    assert!(text.contains("ends (process ") && text.contains("cuLaunchKernel"), "{text}");
 }
