@@ -84,6 +84,7 @@ enum Kind {
 }
 
 /// What runs.
+#[derive(Clone, Copy)]
 struct Row {
     kind: Kind,
     program: &'static str,

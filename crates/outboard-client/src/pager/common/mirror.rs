@@ -275,11 +275,15 @@ mod tests {
         assert!(runs(&old, &old, at, 9).is_empty());
     }
 
+    fn only(run: Range<usize>) -> Vec<Range<usize>> {
+        std::iter::once(run).collect()
+    }
+
     #[test]
     fn words_that_follow_each_other_are_one_run_wherever_their_bytes_differ() {
         let old: Vec<u8> = (0..400u32).flat_map(u32::to_le_bytes).collect();
         let new: Vec<u8> = (0..400u32).flat_map(|word| (word + 1).to_le_bytes()).collect();
-        assert_eq!(runs(&old, &new, UnifiedPtr(4096), 0), [0..1600]);
+        assert_eq!(runs(&old, &new, UnifiedPtr(4096), 0), only(0..1600));
     }
 
     #[test]
@@ -287,10 +291,10 @@ mod tests {
         let (old, at) = ([0u8; 9], UnifiedPtr(4099));
         let mut new = old;
         [0, 2].iter().for_each(|byte| new[*byte] = 1);
-        assert_eq!(runs(&old, &new, at, 0), [0..5]);
+        assert_eq!(runs(&old, &new, at, 0), only(0..5));
         new[0] = 0;
-        assert_eq!(runs(&old, &new, at, 0), [1..5]);
+        assert_eq!(runs(&old, &new, at, 0), only(1..5));
         new[8] = 1;
-        assert_eq!(runs(&old, &new, at, 0), [1..9]);
+        assert_eq!(runs(&old, &new, at, 0), only(1..9));
     }
 }
