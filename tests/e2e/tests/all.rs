@@ -1,5 +1,5 @@
-//! The end-to-end tests that are one program, so that they are linked once: each file of this folder
-//! that is no program of its own is a module of it.
+//! The end-to-end tests that are one program, so that they are linked once: each file of this
+//! folder that is no program of its own is a module of it.
 //!
 //! `cargo xtask test` runs each of them in a process of its own, or a module in a process where its
 //! tests must not run beside others. By hand: `cargo test -p outboard-e2e --test all MODULE::`.
