@@ -57,8 +57,9 @@ pub(super) fn ended_tests(said: &str) -> HashMap<&str, &str> {
 }
 
 /// The tests of a program, in the order in which it begins them.
-pub(super) fn list(program: &Path, folder: &Path) -> Vec<String> {
+pub(super) fn list(program: &Path, folder: &Path, env: &[(&str, &str)]) -> Vec<String> {
     let mut command = Command::new(program);
+    command.envs(env.iter().copied());
     let output = command.current_dir(folder).args(["--list", "--format", "terse"]).output();
     let said = output.map(|output| output.stdout).unwrap_or_default();
     let said = String::from_utf8_lossy(&said);
@@ -74,7 +75,7 @@ mod tests {
     fn the_tests_of_a_program_are_listed_and_their_outcomes_read() {
         let this = std::env::current_exe().unwrap();
         let name = std::thread::current().name().unwrap_or_default().to_owned();
-        let listed = list(&this, &util::root());
+        let listed = list(&this, &util::root(), &[]);
         assert!(listed.iter().any(|test| *test == name || name == "main"));
         let said = "running 2 tests\ntest one   ... ok\ntest two ... \ntest three ... FAILED\n";
         assert_eq!(ended_tests(said), HashMap::from([("one", "ok"), ("three", "FAILED")]));

@@ -73,7 +73,7 @@ pub(super) fn run(wanted: &Wanted<'_>) -> Result<Found> {
     if programs.is_empty() {
         bail!("there are no tests to run");
     }
-    let jobs = programs.iter().flat_map(Job::of);
+    let jobs = programs.iter().flat_map(|program| Job::of(program, wanted.env));
     let (alone, mut together): (Vec<_>, Vec<_>) = jobs.partition(Job::is_alone);
     // A process of many tests takes longest.
     together.sort_by_key(|job| std::cmp::Reverse(job.slots()));
@@ -105,7 +105,7 @@ pub(crate) fn run_named(
 ) -> Result<Count> {
     let mut count = Count::default();
     for program in programs {
-        let mut tests = cut::list(&program.executable, &program.folder);
+        let mut tests = cut::list(&program.executable, &program.folder, env);
         tests.retain(|test| test.contains(named));
         if tests.is_empty() {
             continue;
@@ -131,8 +131,9 @@ fn run_again(
 }
 
 impl<'a> Job<'a> {
-    fn of(program: &'a Program) -> Vec<Job<'a>> {
-        let tests = program.is_split().then(|| cut::list(&program.executable, &program.folder));
+    fn of(program: &'a Program, env: &[(&str, &str)]) -> Vec<Job<'a>> {
+        let tests =
+            program.is_split().then(|| cut::list(&program.executable, &program.folder, env));
         let Some(tests) = tests.filter(|tests| !tests.is_empty()) else {
             // One that cannot say which tests it has shows why when it is run.
             return vec![Job::Whole(program)];
@@ -235,7 +236,7 @@ struct Execution {
 /// running would keep a pipe open.
 fn execute(program: &Program, chosen: &Chosen<'_>, wanted: &Wanted<'_>) -> Result<Execution> {
     let Program { executable, folder, .. } = program;
-    let all = || cut::list(executable, folder);
+    let all = || cut::list(executable, folder, wanted.env);
     let file = NamedTempFile::new().context("cannot create a file for what tests say")?;
     // One description for both, so that what goes to the one does not lie over the other.
     let writer = file.reopen().context("cannot open a file again")?;
