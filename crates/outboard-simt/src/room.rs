@@ -21,11 +21,12 @@ mod tests {
     #[test]
     fn a_thread_with_a_small_stack_has_room() {
         let deep = || {
-            let large = std::hint::black_box([1_u8; 4 << 20]);
+            // The compiler may make a copy of it.
+            let large = std::hint::black_box([1_u8; 2 << 20]);
             large.iter().map(|&byte| u64::from(byte)).sum::<u64>()
         };
         let small = std::thread::Builder::new().stack_size(32 << 10);
         let sum = small.spawn(move || with_room(deep)).unwrap().join().unwrap();
-        assert_eq!(sum, 4 << 20);
+        assert_eq!(sum, 2 << 20);
     }
 }
