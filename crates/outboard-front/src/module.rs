@@ -58,7 +58,9 @@ impl Module {
     }
 }
 
-/// Loads an image into a context. `has_log`: the caller gets what the log says.
+/// Loads an image into a context. `has_log`: the caller gets what the log says. `for_launch`: a
+/// runtime that loads it does so for a launch. Old runtimes load all images at their start, of
+/// which the program may launch nothing.
 ///
 /// # Safety
 /// As of [`Parts::slices`].
@@ -68,6 +70,7 @@ pub(crate) unsafe fn load<B: Backend>(
     parts: &Parts,
     options: &JitOptions,
     (log, has_log): (&mut JitLog, bool),
+    for_launch: bool,
 ) -> Result<Arc<Module>> {
     let make = |handle| Module {
         handle,
@@ -89,7 +92,7 @@ pub(crate) unsafe fn load<B: Backend>(
     )) {
         process.modules.table.remove(module.handle);
         // No runtime gives options: a worker does, for its client.
-        let is_runtime = parts.is_runtimes() && !has_log;
+        let is_runtime = for_launch && parts.is_runtimes() && !has_log;
         let caller = dropped::Caller { is_runtime, has_log };
         dropped::note(process, here, error, &log.error, &caller);
         if !log.error.is_empty() {

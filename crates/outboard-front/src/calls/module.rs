@@ -29,7 +29,7 @@ unsafe fn load_image<B: Backend>(
     let jit = unsafe { jit::Options::read(count, options, values) }?;
     // SAFETY: the program's image, valid during this call.
     let loaded =
-        unsafe { load(process, &here, parts, &jit.given, (&mut log, jit.has_error_log())) };
+        unsafe { load(process, &here, parts, &jit.given, (&mut log, jit.has_error_log()), false) };
     // SAFETY: as read above.
     unsafe {
         jit.places().write(&log);

@@ -44,7 +44,7 @@ impl Library {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         // SAFETY: not unloaded, so that a program that promised to keep the image still does.
-        let module = unsafe { module::load(process, here, &self.parts, &self.options, log) }?;
+        let module = unsafe { module::load(process, here, &self.parts, &self.options, log, true) }?;
         modules.insert(here.id, module.clone());
         Ok(module)
     }
