@@ -1,7 +1,5 @@
-//! Gives the library the name that programs ask the loader for, and keeps it where it is: a program
-//! may unload it, and what it has started or registered goes on.
+//! Gives the library the name that programs ask the loader for.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcufile.so.0");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

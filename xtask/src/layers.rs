@@ -8,7 +8,6 @@ use crate::util::root;
 
 /// The modules, lowest first: each imports only from the layers before its own, not from its own.
 const LAYERS: &[&[&str]] = &[
-    &["gone"],
     &[
         "addresses",
         "checkpoint",
@@ -20,14 +19,15 @@ const LAYERS: &[&[&str]] = &[
         "profile",
         "recent",
         "storage",
-        "variables",
+        "thread",
+        "visible",
     ],
     &["backend", "handles", "logs", "refusals"],
-    &["border", "fault", "image", "several", "visible"],
+    &["border", "fault", "image", "several"],
     &["jit"],
     &["parts"],
     &["process"],
-    &["dropped", "entry", "peer", "state"],
+    &["entry", "peer", "state"],
     &["context", "proc_address", "vmm"],
     &["array", "event", "function", "green", "link", "memory", "reference"],
     &[

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&str] = &[
     "outboard-abi",
     "outboard-ranges",
-    "outboard-threads",
     "outboard-rdma",
     "outboard-wire",
     "outboard-files",

@@ -37,6 +37,7 @@ mod sched;
 mod stream;
 mod table;
 mod texture;
+mod threads;
 mod vmm;
 mod work;
 

@@ -31,7 +31,6 @@ mod copy;
 mod copy_queue;
 mod coredump;
 mod device;
-mod dropped;
 mod ending;
 pub mod entry;
 mod errors;
@@ -39,7 +38,6 @@ mod event;
 pub mod fault;
 mod files;
 mod function;
-mod gone;
 mod graph;
 mod green;
 mod handles;
@@ -78,7 +76,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod texture;
-mod variables;
+pub mod thread;
 mod visible;
 mod vmm;
 

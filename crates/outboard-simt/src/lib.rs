@@ -27,7 +27,6 @@ mod limit;
 mod math;
 mod memory;
 mod program;
-mod room;
 mod rt;
 pub mod texture;
 
@@ -38,4 +37,3 @@ pub use limit::Limit;
 pub use memory::reserved::{memory_file, named_file};
 pub use memory::{Memory, OutOfMemory, Saved};
 pub use program::{Kernel, KernelInfo, LoadError, ParamInfo, Program};
-pub use room::with_room;

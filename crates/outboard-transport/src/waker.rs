@@ -5,8 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::descriptor::apart;
-
 /// Ends a [`wait`](crate::Stream::wait) early. Wake-ups are remembered until a wait uses them up.
 #[derive(Debug)]
 pub struct Waker {
@@ -19,8 +17,7 @@ impl Waker {
     /// # Errors
     /// The system's error if it has no further descriptor to give.
     pub fn new() -> io::Result<Waker> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Waker { event: apart(event)? })
+        Ok(Waker { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
     /// One that another process may have, too.

@@ -18,6 +18,7 @@ use std::time::Instant;
 use outboard_transport::Patience;
 
 use super::locks::lock;
+use outboard_front::thread;
 
 /// The serving of requests of one queue.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -139,7 +140,7 @@ impl RequestThreads {
             return Ok(());
         }
         let threads = Arc::clone(self);
-        outboard_threads::start("outboard-host", move || threads.work())?;
+        thread::start("outboard-host".to_owned(), move || threads.work())?;
         state.free += 1;
         Ok(())
     }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
@@ -25,13 +24,11 @@ pub(crate) struct Module {
 /// The modules of a process.
 pub(crate) struct Modules {
     pub(crate) table: Table<Module>,
-    /// Whether the program's user has been told that a device cannot run an image.
-    pub(crate) said: AtomicBool,
 }
 
 impl Modules {
     pub(crate) const fn new() -> Modules {
-        Modules { table: Table::new(Kind::Module), said: AtomicBool::new(false) }
+        Modules { table: Table::new(Kind::Module) }
     }
 
     /// For tests: how many there are.

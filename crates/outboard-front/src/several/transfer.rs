@@ -11,6 +11,7 @@ use super::{Member, OwnStream, Way};
 use crate::backend::{
     BoxCopy, ContextId, CopyMode, Extent, HostPtr, Layout, Memory, Result, Side, StreamId,
 };
+use crate::thread;
 
 /// Bytes that are fetched from the one server before they are sent to the other. A multiple of all
 /// sizes of elements.
@@ -78,7 +79,7 @@ impl Relay {
         let store = move || {
             let _ = said.send(store_all(dst, extent, &fulls, &empty));
         };
-        outboard_threads::start("outboard-across", store)
+        thread::start("outboard-across".to_owned(), store)
             .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let fetched = self.fetch_all(src, (extent, bytes), &full, &empties);
         drop(full);

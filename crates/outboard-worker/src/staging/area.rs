@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 
 use super::blocks::KnownBlocks;
 use super::deferred::ExclusiveStream;
-use super::locking::PageLocking;
 use super::transfer::CopySite;
 use crate::helpers::Helpers;
 use crate::objects::Handle;
@@ -50,12 +49,10 @@ impl Area {
         segment: &Arc<Segment>,
         table: &'static Table,
         helpers: &Helpers,
-        locking: PageLocking,
     ) -> Area {
         let (segment, helpers) = (Arc::clone(segment), helpers.clone());
         let (free, beside) = Default::default();
-        let blocks = Arc::new(KnownBlocks::new(locking));
-        Area { link, segment, blocks, table, helpers, free, beside }
+        Area { link, segment, blocks: Arc::default(), table, helpers, free, beside }
     }
 
     /// The link that it belongs to.

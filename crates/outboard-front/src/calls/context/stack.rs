@@ -3,7 +3,7 @@
 use outboard_abi::{CUcontext, CUresult};
 
 use crate::backend::{Backend, Result};
-use crate::border::{put, put_if, require};
+use crate::border::{put, put_if};
 use crate::context::named;
 use crate::context::stack::{pop, push, top};
 use crate::process::Process;
@@ -14,7 +14,9 @@ pub unsafe fn cuCtxPushCurrent_v2<B: Backend>(
     ctx: CUcontext,
 ) -> Result<()> {
     ready(process)?;
-    require(!ctx.is_null())?;
+    if ctx.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
     push(named(process, ctx)?);
     Ok(())
 }
