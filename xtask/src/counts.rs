@@ -155,8 +155,15 @@ pub(crate) fn build() -> Result<()> {
     // busy.
     let mut cargo = util::cargo();
     cargo.current_dir(root()).args(["build", "--quiet", "--release", "--lib"]);
-    cargo.args(["--package", "outboard-libcuda", "--package", "outboard-worker"]);
-    util::run(cargo.args(["--example", "dispatch_cost"]))
+    cargo.args([
+        "--package",
+        "outboard-libcuda",
+        "--package",
+        "outboard-driver",
+        "--package",
+        "outboard-worker",
+    ]);
+    util::run(cargo.args(["--example", "call_cost", "--example", "dispatch_cost"]))
 }
 
 fn prepare() -> Result<()> {
@@ -217,8 +224,7 @@ fn session(dir: &Path, servers: usize, cases: &str, calls: u64) -> Result<Costs>
     let list: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
     let file = dir.join(format!("client.{}.{calls}", servers.len()));
     let mut client = callgrind::command(&file);
-    // What calls is not counted: the one of the tests' build will do.
-    client.arg(target_dir().join("debug/examples/call_cost")).args([
+    client.arg(target_dir().join("release/examples/call_cost")).args([
         "--count",
         cases,
         &calls.to_string(),
