@@ -3,8 +3,8 @@
 //! as many devices. On a GPU (`OUTBOARD_TEST_DRIVER=nvidia`) each server offers what the machine
 //! has.
 //!
-//! Not every cell is run. Each program meets each property that a layout can have, and each kind of
-//! programs meets each layout ([`is_run`] chooses, and a test of the table looks at what it has
+//! Not every cell is run. Each program meets each property that a layout can have, and each subject
+//! of programs meets each layout ([`is_run`] chooses, and a test of the table looks at what it has
 //! chosen).
 
 use std::collections::BTreeMap;
@@ -73,9 +73,9 @@ const LAYOUTS: &[Layout] = &[
     layout("three servers with one device each in shared memory", &[1, 1, 1], "shm"),
 ];
 
-/// What programs have to do with.
+/// What a program tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Subject {
     Copies,
     Graphs,
     Memory,
@@ -86,10 +86,10 @@ enum Kind {
 /// What runs.
 #[derive(Clone, Copy)]
 struct Row {
-    kind: Kind,
+    subject: Subject,
     program: &'static str,
     args: &'static [&'static str],
-    /// Whether it runs on all layouts, for the others of its kind.
+    /// Whether it runs on all layouts, for the others of its subject.
     is_everywhere: bool,
     /// Whether it is told last how many devices each server has.
     counts: bool,
@@ -97,19 +97,19 @@ struct Row {
     says_the_same: bool,
 }
 
-const fn row(kind: Kind, program: &'static str, args: &'static [&'static str]) -> Row {
-    Row { kind, program, args, is_everywhere: false, counts: false, says_the_same: true }
+const fn row(subject: Subject, program: &'static str, args: &'static [&'static str]) -> Row {
+    Row { subject, program, args, is_everywhere: false, counts: false, says_the_same: true }
 }
 
-const fn part(kind: Kind, args: &'static [&'static str]) -> Row {
-    Row { counts: true, ..row(kind, "topology", args) }
+const fn part(subject: Subject, args: &'static [&'static str]) -> Row {
+    Row { counts: true, ..row(subject, "topology", args) }
 }
 
 const fn everywhere(row: Row) -> Row {
     Row { is_everywhere: true, ..row }
 }
 
-use Kind::{Copies, Graphs, Memory, Order, Processes};
+use Subject::{Copies, Graphs, Memory, Order, Processes};
 
 const ROWS: &[Row] = &[
     everywhere(part(Processes, &["machine"])),
@@ -146,9 +146,9 @@ fn check_table() -> Result<(), Failed> {
         let unmet = all.filter(|property| !met.contains(property));
         missing.extend(unmet.map(|property| format!("{}: {property}", row.name())));
         for layout in LAYOUTS {
-            let mut alike = ROWS.iter().filter(|other| other.kind == row.kind);
+            let mut alike = ROWS.iter().filter(|other| other.subject == row.subject);
             if !alike.any(|other| is_run(other, layout)) {
-                missing.push(format!("{:?} on {}", row.kind, layout.name));
+                missing.push(format!("{:?} on {}", row.subject, layout.name));
             }
         }
     }

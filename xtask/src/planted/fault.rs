@@ -136,7 +136,7 @@ impl Search {
         self.package == END_TO_END
     }
 
-    /// What cargo is told to build for it, and the part of the tests' names by which they are run.
+    /// The arguments that have cargo build its programs, and the filter for their tests' names.
     /// End-to-end tests are modules of one program if the source has that, else programs.
     pub(super) fn programs(&self, source: &Path) -> (Vec<String>, &str) {
         let (target, filter) = match (&self.target, self.filter.split_once("::")) {

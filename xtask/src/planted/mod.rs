@@ -18,7 +18,7 @@ use anyhow::{Result, bail};
 
 use crate::{mixed, programs, util};
 use fault::{Fault, Search};
-use seek::Outcome;
+use seek::Verdict;
 use table::Row;
 use tree::Tree;
 
@@ -72,14 +72,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     util::for_each(&faults.iter().collect::<Vec<_>>(), jobs, |&fault| {
         util::step(&format!("planting {}", fault.name));
         let row = trees.with(|tree| Row::of(fault, || seek::seek(tree, fault)));
-        eprintln!("    {}: {}", fault.name, row.outcome);
+        eprintln!("    {}: {}", fault.name, row.verdict);
         rows.lock().unwrap_or_else(PoisonError::into_inner).push(row);
         Ok(())
     })?;
     let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
     rows.sort_by(|one, other| one.fault.name.cmp(&other.fault.name));
     util::print(&table::table(&rows))?;
-    let left = rows.iter().filter(|row| !matches!(row.outcome, Outcome::Found(_))).count();
+    let left = rows.iter().filter(|row| !matches!(row.verdict, Verdict::Found(_))).count();
     match left {
         0 => Ok(()),
         _ => bail!("{left} of {} faults were not found", rows.len()),

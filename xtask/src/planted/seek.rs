@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// What came of a fault.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum Verdict {
     /// The tests that found it.
     Found(Vec<String>),
     /// No test failed; those that were skipped.
@@ -24,21 +24,24 @@ pub(super) enum Outcome {
     Broken(String),
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Outcome::Found(tests) => f.write_str(&tests.join(", ")),
-            Outcome::NotFound(skipped) if skipped.is_empty() => f.write_str("NOT FOUND"),
-            Outcome::NotFound(skipped) => write!(f, "NOT FOUND (skipped: {})", skipped.join(", ")),
-            Outcome::Broken(why) => write!(f, "NOT PLANTED: {why}"),
+            Verdict::Found(tests) => f.write_str(&tests.join(", ")),
+            Verdict::NotFound(skipped) if skipped.is_empty() => f.write_str("NOT FOUND"),
+            Verdict::NotFound(skipped) => write!(f, "NOT FOUND (skipped: {})", skipped.join(", ")),
+            Verdict::Broken(why) => write!(f, "NOT PLANTED: {why}"),
         }
     }
 }
 
 /// Plants a fault and runs its tests.
-pub(super) fn seek(tree: &Tree, fault: &Fault) -> Outcome {
+pub(super) fn seek(tree: &Tree, fault: &Fault) -> Verdict {
     let (mut found, mut skipped) = (Vec::new(), Vec::new());
     let sought = tree.with_patch(&fault.path, |tree| {
+        if fault.found_by.iter().any(Search::needs_installation) {
+            tree.stage()?;
+        }
         for search in &fault.found_by {
             let count = run(tree, search)?;
             found.extend(count.failed.into_iter().map(|failure| failure.to_string()));
@@ -47,14 +50,17 @@ pub(super) fn seek(tree: &Tree, fault: &Fault) -> Outcome {
         Ok(())
     });
     match sought {
-        Err(error) => Outcome::Broken(format!("{error:#}")),
-        Ok(()) if found.is_empty() => Outcome::NotFound(skipped),
-        Ok(()) => Outcome::Found(found),
+        Err(error) => Verdict::Broken(format!("{error:#}")),
+        Ok(()) if found.is_empty() => Verdict::NotFound(skipped),
+        Ok(()) => Verdict::Found(found),
     }
 }
 
 /// Runs tests without a fault: they must pass, as a test that fails anyway finds nothing.
 pub(super) fn clean(tree: &Tree, search: &Search) -> Result<()> {
+    if search.needs_installation() {
+        tree.stage()?;
+    }
     let Count { passed, failed, skipped, .. } = run(tree, search)?;
     if let Some(failure) = failed.first() {
         bail!("{failure} fails without a fault, too:\n{}", failure.said);
@@ -69,9 +75,6 @@ pub(super) fn clean(tree: &Tree, search: &Search) -> Result<()> {
 }
 
 fn run(tree: &Tree, search: &Search) -> Result<Count> {
-    if search.needs_installation() {
-        tree.stage()?;
-    }
     let (built, filter) = search.programs(tree.source());
     let programs = programs::dir();
     let env = [("OUTBOARD_TEST_PROGRAMS", &*programs.to_string_lossy())];

@@ -3,20 +3,20 @@
 use std::time::{Duration, Instant};
 
 use super::fault::Fault;
-use super::seek::Outcome;
+use super::seek::Verdict;
 
 /// What came of a fault, and how long that took.
 pub(super) struct Row<'a> {
     pub(super) fault: &'a Fault,
-    pub(super) outcome: Outcome,
+    pub(super) verdict: Verdict,
     taken: Duration,
 }
 
 impl Row<'_> {
-    pub(super) fn of(fault: &Fault, seek: impl FnOnce() -> Outcome) -> Row<'_> {
+    pub(super) fn of(fault: &Fault, seek: impl FnOnce() -> Verdict) -> Row<'_> {
         let started = Instant::now();
-        let outcome = seek();
-        Row { fault, outcome, taken: started.elapsed() }
+        let verdict = seek();
+        Row { fault, verdict, taken: started.elapsed() }
     }
 }
 
@@ -32,7 +32,7 @@ pub(super) fn table(rows: &[Row<'_>]) -> String {
     let first = rows.iter().map(|row| {
         [row.fault.name.clone(), row.fault.kind.clone(), row.taken.as_secs().to_string()]
     });
-    columns(first, rows.iter().map(|row| row.outcome.to_string()))
+    columns(first, rows.iter().map(|row| row.verdict.to_string()))
 }
 
 /// Columns as wide as what is in them, and a last one of any width.
