@@ -1,5 +1,7 @@
-//! Gives the library the name that programs ask the loader for.
+//! Gives the library the name that programs ask the loader for, and keeps it where it is: a program
+//! may unload it, and what it has started or registered goes on.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -41,6 +41,54 @@ static void page_locked_memory_ends_too() {
     EXPECT(is_readable(own) && munmap(own, bytes) == 0);
 }
 
+// A reset ends the primary context for all who have it current, until one of them retains it.
+static void a_reset_ends_it_for_all_threads(CUdevice device) {
+    const auto is_active = [&] {
+        unsigned flags = 99;
+        int active = 99;
+        CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active));
+        return active != 0;
+    };
+    unsigned flags = 99;
+    CUcontext primary, again;
+    EXPECT(!is_active());
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRetain)(&primary, device));
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRetain)(&again, device));
+    CHECK_DRIVER(DRIVER(cuCtxSetCurrent)(primary));
+    CHECK_DRIVER(DRIVER(cuCtxGetFlags)(&flags));
+    EXPECT((flags & CU_CTX_MAP_HOST) != 0);
+    size_t unused = 0, later = 0, all = 0;
+    CUdeviceptr memory;
+    CHECK_DRIVER(DRIVER(cuMemGetInfo)(&unused, &all));
+    std::thread([&] {
+        CHECK_DRIVER(DRIVER(cuCtxSetCurrent)(primary));
+        CHECK_DRIVER(DRIVER(cuMemAlloc)(&memory, 256 << 20));
+        std::thread([&] { CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxReset)(device)); }).join();
+        EXPECT(current() == primary && !is_active());
+        EXPECT_DRIVER(DRIVER(cuCtxSynchronize)(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        EXPECT_DRIVER(DRIVER(cuMemAlloc)(&memory, 16), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }).join();
+    EXPECT_DRIVER(DRIVER(cuCtxSynchronize)(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    CHECK_DRIVER(DRIVER(cuCtxGetFlags)(&flags));
+    EXPECT(flags == 0);
+    CUdevice of_context = 99;
+    CHECK_DRIVER(DRIVER(cuCtxGetDevice)(&of_context));
+    EXPECT(of_context == device);
+    // Once more, and it is there anew, for all of them.
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRetain)(&again, device));
+    EXPECT(again == primary && is_active());
+    CHECK_DRIVER(DRIVER(cuCtxSynchronize)());
+    CHECK_DRIVER(DRIVER(cuMemGetInfo)(&later, &all));
+    EXPECT(later + (128 << 20) > unused);
+    // The reset took nobody's use of it away.
+    for (bool left : {true, true, false}) {
+        CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRelease)(device));
+        EXPECT(is_active() == left);
+    }
+    EXPECT_DRIVER(DRIVER(cuDevicePrimaryCtxRelease)(device), CUDA_ERROR_INVALID_CONTEXT);
+    CHECK_DRIVER(DRIVER(cuCtxSetCurrent)(nullptr));
+}
+
 int main() {
     CHECK_DRIVER(DRIVER(cuInit)(0));
     CUdevice device;
@@ -127,6 +175,8 @@ int main() {
     CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active));
     EXPECT(active == 0);
     EXPECT_DRIVER(DRIVER(cuDevicePrimaryCtxRelease)(device), CUDA_ERROR_INVALID_CONTEXT);
+
+    a_reset_ends_it_for_all_threads(device);
 
     // The runtime comes after the driver and finds the primary context; a reset makes it anew.
     DeviceArray<int>* array = new DeviceArray<int>(10);

@@ -8,6 +8,7 @@ use crate::util::root;
 
 /// The modules, lowest first: each imports only from the layers before its own, not from its own.
 const LAYERS: &[&[&str]] = &[
+    &["gone"],
     &[
         "addresses",
         "checkpoint",
@@ -19,15 +20,14 @@ const LAYERS: &[&[&str]] = &[
         "profile",
         "recent",
         "storage",
-        "thread",
-        "visible",
+        "variables",
     ],
     &["backend", "handles", "logs", "refusals"],
-    &["border", "fault", "image", "several"],
+    &["border", "fault", "image", "several", "visible"],
     &["jit"],
     &["parts"],
     &["process"],
-    &["entry", "peer", "state"],
+    &["dropped", "entry", "peer", "state"],
     &["context", "proc_address", "vmm"],
     &["array", "event", "function", "green", "link", "memory", "reference"],
     &[

@@ -49,6 +49,8 @@ mod stage;
 mod statics;
 mod test;
 #[cfg(test)]
+mod threads;
+#[cfg(test)]
 mod tidy;
 mod toolchain;
 mod util;

@@ -10,13 +10,14 @@ use crate::tidy::files;
 /// threads.
 const STATICS: &[(&str, &[&str])] = &[
     // Told to functions without an argument.
-    ("parts/state.rs", &["FORKED"]),
+    ("gone.rs", &["GONE", "WHO"]),
     // A handler of the operating system's process.
     ("state.rs", &["HANDLER"]),
-    ("host_call.rs", &["EXITING", "INSIDE", "USED"]),
+    ("host_call.rs", &["INSIDE", "USED"]),
     // A process leaves one profile.
     ("profile/block.rs", &["BLOCKS"]),
     ("profile/mod.rs", &["FIRST", "HERE", "ONCE", "WANTED"]),
+    ("profile/write.rs", &["ONE_AT_A_TIME"]),
     ("refusals.rs", &["REFUSED"]),
     // Libraries keep their addresses.
     ("tables.rs", &["TABLES"]),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&str] = &[
     "outboard-abi",
     "outboard-ranges",
+    "outboard-threads",
     "outboard-rdma",
     "outboard-wire",
     "outboard-files",

@@ -190,7 +190,8 @@ pub(crate) fn work(
     let setup = setup
         .with_nvml(beside.nvml.map(Path::to_owned))
         .with_nccl(beside.nccl.map(Path::to_owned))
-        .showing_memory(is_software);
+        .showing_memory(is_software)
+        .pinning_pages(!is_software);
     let sandbox =
         sandbox(mode, [Some(driver), beside.nvml, beside.nccl], images.map(|(folder, _)| folder))
             .of_user(user);

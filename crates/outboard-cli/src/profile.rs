@@ -194,7 +194,7 @@ const TOLD: usize = 25;
 
 /// Where the time of some processes went.
 /// Said where no process has left a profile.
-const NOTHING: &str = "No process used the device: none loaded Outboard's libcuda.so.1, or none ended by returning from main or calling exit.\n\
+const NOTHING: &str = "No process used the device: none loaded Outboard's libcuda.so.1 and called cuInit.\n\
     `LD_DEBUG=libs outboard run … -- PROGRAM 2>&1 | grep libcuda` shows which library is loaded; the page on troubleshooting says what gets in the way.\n";
 
 pub(crate) fn report(all: &[Process]) -> String {

@@ -62,7 +62,10 @@ pub(crate) fn run(
 /// The profiles of the processes, in the order of their numbers.
 fn profiles(folder: &Path) -> Vec<Process> {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut all: Vec<Process> = files.filter_map(|file| profile::read(&file.path()).ok()).collect();
+    // Beside them may be one that its process could not finish.
+    let left =
+        files.map(|file| file.path()).filter(|path| path.extension() == Some("json".as_ref()));
+    let mut all: Vec<Process> = left.filter_map(|path| profile::read(&path).ok()).collect();
     all.sort_by_key(|process| process.process);
     all
 }

@@ -11,6 +11,7 @@ use outboard_wire::platform::Platform;
 use crate::remote::Remote;
 use crate::session::{OpenError, explain};
 use crate::speech;
+use crate::target::Target;
 use crate::wanted;
 
 impl Member for Remote {
@@ -22,6 +23,12 @@ impl Member for Remote {
 
     fn of_server(server: ServerId) -> &'static Remote {
         Box::leak(Box::new(Remote::new(server)))
+    }
+
+    fn load_what_all_need() {
+        if let Ok(targets) = wanted::of_this_process() {
+            targets.servers().iter().for_each(Target::load_what_it_needs);
+        }
     }
 
     fn check_apart(servers: &[(&'static Remote, &Platform)]) -> Result<()> {

@@ -276,6 +276,17 @@ impl FromStr for Target {
 }
 
 impl Target {
+    /// Has the loader bring what a connection to the server needs: the C library's modules that
+    /// find names, and the library of adapters. It is for a thread of the program's, before threads
+    /// of ours connect, which may not wait for the loader.
+    pub fn load_what_it_needs(&self) {
+        if let Endpoint::Tcp(address) = &self.address {
+            // Whoever connects learns what is wrong with the name.
+            let _ = outboard_transport::tcp::resolve(&address.to_string());
+            outboard_transport::rdma::load();
+        }
+    }
+
     /// The entry of its device in this place; the whole server if no device is named.
     fn entry(&self, place: usize) -> String {
         self.devices

@@ -238,10 +238,10 @@ impl Backend for Cpu {
     }
 
     fn stream_query(&self, ctx: ContextId, stream: StreamId) -> Result<()> {
-        self.scheduler.check(ctx)?;
+        self.check(ctx)?;
         match self.scheduler.lane_pending(ctx, lane(ctx, stream))?.is_empty() {
             // It may have failed since.
-            true => self.scheduler.check(ctx),
+            true => self.check(ctx),
             false => Err(CUresult::CUDA_ERROR_NOT_READY),
         }
     }
@@ -336,7 +336,7 @@ impl Backend for Cpu {
             Some(record) if !self.scheduler.is_done(record.ticket) => {
                 Err(CUresult::CUDA_ERROR_NOT_READY)
             }
-            _ => self.scheduler.check(ctx),
+            _ => self.check(ctx),
         }
     }
 

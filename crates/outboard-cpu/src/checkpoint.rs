@@ -48,9 +48,8 @@ pub(crate) fn listen(is_quiet: fn() -> bool, engines: Vec<Arc<Engine>>) {
         let listener =
             address(std::process::id()).and_then(|address| UnixListener::bind_addr(&address));
         if let Ok(listener) = listener {
-            let _ = std::thread::Builder::new()
-                .name("outboard-checkpoint".into())
-                .spawn(move || serve(&Process { is_quiet, engines }, &listener));
+            let serve = move || serve(&Process { is_quiet, engines }, &listener);
+            let _ = outboard_threads::start("outboard-checkpoint", serve);
         }
     });
 }

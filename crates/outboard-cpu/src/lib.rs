@@ -37,7 +37,6 @@ mod sched;
 mod stream;
 mod table;
 mod texture;
-mod threads;
 mod vmm;
 mod work;
 

@@ -53,14 +53,14 @@ pub(crate) fn load(context: &Context, image: Image<'_>, log: &mut JitLog) -> Res
     told(image.options, log, |_| compile(context, image))
 }
 
-/// Does what compiles or links, and fills the log.
+/// Does what compiles or links, and fills the log. That needs more stack than some threads have.
 pub(crate) fn told<T>(
     options: &JitOptions,
     log: &mut JitLog,
     work: impl FnOnce(&mut JitLog) -> Outcome<T>,
 ) -> Result<T> {
     let begun = Instant::now();
-    let outcome = work(log);
+    let outcome = outboard_simt::with_room(|| work(log));
     log.milliseconds = begun.elapsed().as_secs_f32() * 1e3;
     // Code for this device takes no registers from others, so that any block that was asked for can
     // be launched.

@@ -65,10 +65,7 @@ pub(crate) fn offer(file: BorrowedFd<'_>) -> Result<Offer> {
         let socket = random()?;
         let listener = UnixListener::bind_addr(&address(process, socket)?).map_err(failed)?;
         let serve = move || listener.incoming().for_each(|client| drop(client.map(hand_out)));
-        std::thread::Builder::new()
-            .name("outboard-offers".to_owned())
-            .spawn(serve)
-            .map_err(failed)?;
+        outboard_threads::start("outboard-offers", serve).map_err(failed)?;
         *counter = Some(Counter { process, socket, files: HashMap::new() });
     }
     let counter = counter.as_mut().ok_or(CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;

@@ -51,6 +51,10 @@ impl Context {
         peer::forget(process, id);
         let outcome = process.backend.context_close(id);
         self.fault.clear();
+        if self.primary {
+            // They were for the time that it was active.
+            self.flags.store(0, Ordering::Relaxed);
+        }
         outcome
     }
 }

@@ -1,14 +1,12 @@
 //! The border between C and Rust.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
 
 use crate::backend::Result;
-use crate::parts::state::FORKED;
 use crate::process::Front;
-use crate::{logs, profile};
+use crate::{gone, logs, profile};
 
 /// Runs an entry point, `SYMBOLS[symbol]`, and gives its result to C. A panic, which would be a bug
 /// of ours, becomes `CUDA_ERROR_UNKNOWN` instead of ending the program.
@@ -18,13 +16,14 @@ pub fn enter(front: &Front, symbol: usize, body: impl FnOnce() -> Result<()>) ->
     let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(CUresult::CUDA_ERROR_UNKNOWN));
     let result = outcome.err().unwrap_or(CUresult::CUDA_SUCCESS);
     if result != CUresult::CUDA_SUCCESS {
-        logs::failed(&front.logs, symbol, result, FORKED.load(Ordering::Relaxed));
+        logs::failed(&front.logs, symbol, result, gone::is_forked());
     } else {
         logs::succeeded();
     }
     if let Some(outer) = outer {
         profile::left(&outer, result);
     }
+    gone::before_return();
     result
 }
 

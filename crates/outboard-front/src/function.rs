@@ -28,6 +28,9 @@ const SETTABLE: [CUfunction_attribute; 7] = [
     CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
 ];
 
+/// Shared memory in percent of the most, and the driver's own choice.
+const CARVEOUTS: core::ops::RangeInclusive<i32> = -1..=100;
+
 impl Function {
     /// Sets an attribute, as `cuFuncSetAttribute` does.
     pub(crate) fn set_attribute<B: Backend>(
@@ -41,6 +44,9 @@ impl Function {
         if attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES {
             let most = crate::device::shared_limit(here.device()?) - self.static_shared();
             require((0..=most).contains(&value))?;
+        }
+        if attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT {
+            require(CARVEOUTS.contains(&value))?;
         }
         here.note(process.backend.function_set_attribute(self.ctx, self.id(), attribute.0, value))?;
         if let Some(slot) = self.attributes.get(attribute.0 as usize) {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_abi::{CUhostFn, CUresult, CUstream, CUstreamCallback};
 
+use crate::gone;
+
 type Result<T> = std::result::Result<T, CUresult>;
 
 /// A function of the program that is to be called once, in a stream's order.
@@ -30,8 +32,6 @@ unsafe impl Send for HostCall {}
 /// Whether any such function was ever queued: before the first one, no call checks whether one is
 /// running.
 static USED: AtomicBool = AtomicBool::new(false);
-/// The process is on its way out.
-static EXITING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -82,7 +82,7 @@ impl HostCall {
 
     /// As [`HostCall::run`], for a function that is called again and again, such as a graph's.
     pub fn call(&self, status: CUresult) {
-        if EXITING.load(Ordering::Acquire) {
+        if gone::is_exiting() {
             return;
         }
         let before = INSIDE.replace(true);
@@ -101,14 +101,7 @@ impl HostCall {
 }
 
 fn prepare() {
-    if !USED.swap(true, Ordering::AcqRel) {
-        // SAFETY: the handler only stores to an atomic.
-        unsafe { libc::atexit(exiting) };
-    }
-}
-
-extern "C" fn exiting() {
-    EXITING.store(true, Ordering::Release);
+    USED.store(true, Ordering::Relaxed);
 }
 
 /// `CUDA_ERROR_NOT_PERMITTED` within a function that a stream calls: it must not use CUDA.

@@ -9,7 +9,11 @@ use crate::backend::Result;
 
 /// The parts of an image: fat binary containers, one cubin, or PTX text without its final zero.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parts(Vec<Part>);
+pub(crate) struct Parts {
+    parts: Vec<Part>,
+    /// Whether it came in the wrapper that compilers make for the runtime.
+    wrapped: bool,
+}
 
 #[derive(Clone, Debug)]
 enum Part {
@@ -34,7 +38,7 @@ impl Parts {
             }
         };
         // SAFETY: owned ones live as long as `self`; the others by the contract above.
-        self.0.iter().map(|part| unsafe { &*slice(part) }).collect()
+        self.parts.iter().map(|part| unsafe { &*slice(part) }).collect()
     }
 
     /// Copies what is not owned.
@@ -43,7 +47,14 @@ impl Parts {
     /// As of [`Parts::slices`].
     pub(crate) unsafe fn to_owned(&self) -> Parts {
         // SAFETY: by the contract above.
-        Parts(unsafe { self.slices() }.into_iter().map(|bytes| Part::Owned(bytes.into())).collect())
+        let parts = unsafe { self.slices() }.into_iter().map(|bytes| Part::Owned(bytes.into()));
+        Parts { parts: parts.collect(), wrapped: self.wrapped }
+    }
+
+    /// Whether a runtime loads it: for a launch that a program has written as `kernel<<<…>>>()`,
+    /// which returns nothing.
+    pub(crate) fn is_runtimes(&self) -> bool {
+        self.wrapped
     }
 
     /// One part, owned.
@@ -54,7 +65,7 @@ impl Parts {
                 bytes.pop();
             }
         }
-        Parts(vec![Part::Owned(bytes.into())])
+        Parts { parts: vec![Part::Owned(bytes.into())], wrapped: false }
     }
 }
 
@@ -68,9 +79,13 @@ pub(crate) unsafe fn locate(image: *const c_void) -> Result<Parts> {
     }
     let located = outboard_image::locate(&OwnMemory, image as u64)
         .map_err(|_| CUresult::CUDA_ERROR_INVALID_IMAGE)?;
+    if located.image.len == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+    }
     let part =
         |extent: &Extent| Part::Kept { address: extent.addr as usize, bytes: extent.len as usize };
-    Ok(Parts(std::iter::once(&located.image).chain(&located.unlinked).map(part).collect()))
+    let parts = std::iter::once(&located.image).chain(&located.unlinked).map(part).collect();
+    Ok(Parts { parts, wrapped: located.wrapped })
 }
 
 /// The memory of this process, in which an image is trusted to be as long as its headers say: no
@@ -151,5 +166,11 @@ mod tests {
         assert_eq!(outcome.err(), Some(CUresult::CUDA_ERROR_INVALID_IMAGE));
         // SAFETY: null is checked.
         assert!(unsafe { locate(core::ptr::null()) }.is_err());
+        for text in [c"", c".", c"..."] {
+            // SAFETY: strings that are whole.
+            let outcome = unsafe { locate(text.as_ptr().cast()) };
+            let nothing = (text.is_empty()).then_some(CUresult::CUDA_ERROR_INVALID_IMAGE);
+            assert_eq!(outcome.err(), nothing, "{text:?}");
+        }
     }
 }

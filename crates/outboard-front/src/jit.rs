@@ -123,6 +123,11 @@ impl Options {
         Ok(out)
     }
 
+    /// Whether there is a place for what is said of errors.
+    pub(crate) fn has_error_log(&self) -> bool {
+        self.places.has_error_log()
+    }
+
     /// Where results go.
     pub(crate) fn places(&self) -> Places {
         self.places
@@ -130,6 +135,11 @@ impl Options {
 }
 
 impl Places {
+    /// Whether there is a place for what is said of errors.
+    pub(crate) fn has_error_log(&self) -> bool {
+        self.error.text != 0 && self.error.bytes != 0
+    }
+
     /// Writes what the compiler or linker said into the program's buffers and values.
     ///
     /// # Safety

@@ -43,10 +43,10 @@ pub(crate) unsafe fn launch<B: Backend>(
     extra: *const *mut c_void,
     extras: &Extras,
 ) -> Result<()> {
+    let (here, stream) = stream::find(process, stream)?;
     if f.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    let (here, stream) = stream::find(process, stream)?;
     // A kernel that is named without a context is launched in the stream's.
     let function = crate::library::function_in(process, f, &here)?;
     if function.ctx != here.id {
@@ -73,7 +73,11 @@ pub(crate) unsafe fn launch<B: Backend>(
         if let Some(outcome) = capture::kernel(process, &here, stream, f as u64, &launch) {
             return outcome;
         }
-        here.note(process.backend.launch(here.id, &launch, stream))
+        here.note(process.backend.launch(here.id, &launch, stream))?;
+        if process.state.ready()?.settings.launches_wait {
+            return here.note(process.backend.stream_synchronize(here.id, stream));
+        }
+        Ok(())
     };
     // SAFETY: by the contract above.
     unsafe { with_params(&function, params, extra, submit) }

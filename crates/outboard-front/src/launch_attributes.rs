@@ -29,6 +29,9 @@ impl Extras {
                     // SAFETY: the attribute's id says which member is set.
                     extras.cooperative = unsafe { attribute.value.cooperative } != 0
                 }
+                L::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION if is_cut(&value) => {
+                    return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+                }
                 id if PLAIN_ATTRIBUTES.contains(&id.0) => extras.attributes.push((id.0, value)),
                 id if names_event(id.0) => {
                     event::for_launch(front, event_of(&value).0 as CUevent)?;
@@ -44,6 +47,13 @@ impl Extras {
         }
         Ok(extras)
     }
+}
+
+/// Whether a cluster has blocks in some dimensions and none in others. Without any, it is none.
+fn is_cut(value: &[u8; 64]) -> bool {
+    let (dimensions, _) = value[..12].as_chunks::<4>();
+    let none = dimensions.iter().filter(|blocks| **blocks == [0; 4]).count();
+    none > 0 && none < dimensions.len()
 }
 
 #[cfg(test)]

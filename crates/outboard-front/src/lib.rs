@@ -31,6 +31,7 @@ mod copy;
 mod copy_queue;
 mod coredump;
 mod device;
+mod dropped;
 mod ending;
 pub mod entry;
 mod errors;
@@ -38,6 +39,7 @@ mod event;
 pub mod fault;
 mod files;
 mod function;
+mod gone;
 mod graph;
 mod green;
 mod handles;
@@ -76,7 +78,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod texture;
-pub mod thread;
+mod variables;
 mod visible;
 mod vmm;
 

@@ -8,6 +8,7 @@ use outboard_abi::{CUlinkState, CUresult};
 use crate::backend::{Backend, JitLog, LinkInput, Result};
 use crate::border::require;
 use crate::context::Here;
+use crate::dropped;
 use crate::logs;
 use crate::process::{Front, Process};
 
@@ -17,6 +18,11 @@ pub(crate) use crate::parts::link::Link;
 const KINDS: u32 = 6;
 
 impl Link {
+    /// Who links: a program, which no runtime does.
+    pub(crate) fn caller(&self) -> dropped::Caller {
+        dropped::Caller { is_runtime: false, has_log: self.places.has_error_log() }
+    }
+
     pub(crate) fn add<B: Backend>(
         &self,
         process: &'static Process<B>,
@@ -28,8 +34,11 @@ impl Link {
         let outcome = here.note(process.backend.link_add(here.id, self.id(), input, &mut log));
         // SAFETY: the link lives, and the program keeps the places as long.
         unsafe { self.places.write(&log) };
-        if outcome.is_err() && !log.error.is_empty() {
-            logs::because(log.error);
+        if let Err(error) = outcome {
+            dropped::note(process, here, error, &log.error, &self.caller());
+            if !log.error.is_empty() {
+                logs::because(log.error);
+            }
         }
         outcome
     }

@@ -9,6 +9,10 @@ use core::cell::{Cell, RefCell};
 use core::ffi::{c_char, c_void};
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -58,6 +62,8 @@ pub(crate) struct Logs {
     pub(crate) listening: AtomicUsize,
     /// Of listeners: multiples of 16, never used again.
     pub(crate) next_handle: AtomicUsize,
+    /// What `CUDA_LOG_FILE` named at the first error: each error is written there.
+    file: OnceLock<Option<PathBuf>>,
 }
 
 impl Logs {
@@ -67,7 +73,17 @@ impl Logs {
             listeners: Mutex::new(Vec::new()),
             listening: AtomicUsize::new(0),
             next_handle: AtomicUsize::new(0x1_0000),
+            file: OnceLock::new(),
         }
+    }
+
+    /// In a forked child, another thread of the parent's may have been about to look.
+    fn file(&self, forked: bool) -> Option<&Path> {
+        if forked {
+            return self.file.get()?.as_deref();
+        }
+        let named = || std::env::var_os("CUDA_LOG_FILE").filter(|name| !name.is_empty());
+        self.file.get_or_init(|| named().map(PathBuf::from)).as_deref()
     }
 }
 
@@ -160,6 +176,13 @@ pub(crate) fn failed(logs: &Logs, symbol: usize, error: CUresult, forked: bool) 
         return;
     }
     let message = Message { symbol, error, reason, at: SystemTime::now() };
+    // A private function is a library's question, for which an error is an answer.
+    if symbol != crate::profile::PRIVATE
+        && let Some(path) = logs.file(forked)
+    {
+        // Whoever asked for the log finds none if it cannot be written; no call fails for it.
+        let _ = append(path, &message.sentence());
+    }
     if logs.listening.load(Ordering::Relaxed) > 0 {
         tell(logs, &message, forked);
     }
@@ -171,6 +194,16 @@ pub(crate) fn failed(logs: &Logs, symbol: usize, error: CUresult, forked: bool) 
     {
         log.bytes -= oldest.size();
         log.first = log.first.wrapping_add(1);
+    }
+}
+
+/// Adds a line to the file of the log, which is made with its first line. Two names are those of
+/// streams. The program may close whatever is open, so that nothing is kept open.
+fn append(path: &Path, line: &str) -> std::io::Result<()> {
+    match path.to_str() {
+        Some("stdout") => std::io::stdout().write_all(line.as_bytes()),
+        Some("stderr") => std::io::stderr().write_all(line.as_bytes()),
+        _ => File::options().append(true).create(true).open(path)?.write_all(line.as_bytes()),
     }
 }
 

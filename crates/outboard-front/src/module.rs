@@ -1,6 +1,7 @@
 //! Modules: images loaded into a context.
 
 use std::collections::HashMap;
+use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 
 use outboard_abi::{CUdevice_attribute as A, CUdeviceptr, CUmodule, CUresult};
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, ContextId, Image, JitLog, JitOptions, Result};
 use crate::border::put_if;
 use crate::context::Here;
+use crate::dropped;
 use crate::function::{self, Function};
 use crate::image::Parts;
 use crate::memory;
@@ -56,13 +58,19 @@ impl Module {
     }
 }
 
-/// Loads an image into a context.
-pub(crate) fn load<B: Backend>(
+/// Loads an image into a context. `has_log`: the caller gets what the log says. `for_launch`: a
+/// runtime that loads it does so for a launch. Old runtimes load all images at their start, of
+/// which the program may launch nothing.
+///
+/// # Safety
+/// As of [`Parts::slices`].
+pub(crate) unsafe fn load<B: Backend>(
     process: &'static Process<B>,
     here: &Here,
-    parts: &[&[u8]],
+    parts: &Parts,
     options: &JitOptions,
-    log: &mut JitLog,
+    (log, has_log): (&mut JitLog, bool),
+    for_launch: bool,
 ) -> Result<Arc<Module>> {
     let make = |handle| Module {
         handle,
@@ -74,13 +82,19 @@ pub(crate) fn load<B: Backend>(
     };
     let module = process.modules.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let sm = architecture(here.device()?);
+    // SAFETY: by the contract above.
+    let slices = unsafe { parts.slices() };
     if let Err(error) = here.note(process.backend.module_load(
         here.id,
         module.id(),
-        Image { parts, options, sm },
+        Image { parts: &slices, options, sm },
         log,
     )) {
         process.modules.table.remove(module.handle);
+        // No runtime gives options: a worker does, for its client.
+        let is_runtime = for_launch && parts.is_runtimes() && !has_log;
+        let caller = dropped::Caller { is_runtime, has_log };
+        dropped::note(process, here, error, &log.error, &caller);
         if !log.error.is_empty() {
             crate::logs::because(log.error.clone());
         }
@@ -127,7 +141,20 @@ pub(crate) fn resolve(front: &'static Front, module: CUmodule) -> Result<(Here, 
 
 /// An image from a file of the program's machine.
 pub(crate) fn read_file(name: &str) -> Result<Parts> {
-    let bytes = std::fs::read(name).map_err(|_| CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
+    if name.is_empty() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let missing = |_| CUresult::CUDA_ERROR_FILE_NOT_FOUND;
+    let kind = std::fs::metadata(name).map_err(missing)?.file_type();
+    if kind.is_dir() {
+        // NVIDIA's driver wants memory for the size that a folder seems to have.
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    if kind.is_fifo() || kind.is_socket() {
+        // It has no size, and might never end.
+        return Err(CUresult::CUDA_ERROR_FILE_NOT_FOUND);
+    }
+    let bytes = std::fs::read(name).map_err(missing)?;
     if bytes.len() < 4 {
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
     }

@@ -8,9 +8,11 @@ use outboard_abi::{CUdevice, CUresult};
 use outboard_wire::platform::{Device, Platform};
 
 use crate::backend::{Backend, DeviceId, Result};
+use crate::gone;
 use crate::process::{Front, Process};
 
-pub(crate) use crate::parts::state::{FORKED, Interface, Ready};
+pub(crate) use crate::gone::is_forked;
+pub(crate) use crate::parts::state::{Interface, Ready};
 
 /// The version to offer before the device's driver version is known.
 static EVERYTHING: LazyLock<Interface> =
@@ -21,9 +23,7 @@ pub(crate) const API_VERSION: u32 = outboard_abi::CUDA_VERSION;
 
 /// Finds the devices, once. A failure is not kept: the next `cuInit` tries again.
 pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
-    if FORKED.load(Ordering::Relaxed) {
-        return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
-    }
+    gone::check()?;
     if process.state.ready.get().is_some() {
         return Ok(());
     }
@@ -33,13 +33,13 @@ pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
     }
     quiet_panics();
     let platform = platform(process)?;
-    let variable = |name| std::env::var(name).ok();
+    let variable = |name: &str| std::env::var(name).ok();
     let offered = platform.devices.len();
     let devices = crate::visible::select(
         platform.devices,
         variable("CUDA_DEVICE_ORDER").as_deref(),
         variable("CUDA_VISIBLE_DEVICES").as_deref(),
-    );
+    )?;
     if devices.is_empty() {
         process.backend.all_hidden(offered);
         return Err(CUresult::CUDA_ERROR_NO_DEVICE);
@@ -47,14 +47,18 @@ pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
     // One for all values of `Process`: while glibc's list of handlers grows, another thread that
     // forks may call what is none (seen with 2.36).
     static HANDLER: Once = Once::new();
-    // SAFETY: the handler only stores to atomics.
-    HANDLER.call_once(|| unsafe { _ = libc::pthread_atfork(None, None, Some(forked)) });
+    // SAFETY: the handlers only store to atomics.
+    HANDLER.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(forked));
+        libc::atexit(exiting);
+    });
     crate::profile::start(process.hooks.map(|hooks| hooks.at_exit));
     let limits = devices.iter().map(|device| crate::device::Limits::of(device, &devices)).collect();
     let _ = process.state.ready.set(Ready {
         driver_version: platform.driver_version.min(API_VERSION),
         limits,
         devices,
+        settings: crate::variables::Settings::read(variable),
     });
     Ok(())
 }
@@ -86,7 +90,7 @@ pub(crate) fn interface<B: Backend>(process: &'static Process<B>) -> &'static In
     if let Some(interface) = process.state.interface.get() {
         return interface;
     }
-    if !FORKED.load(Ordering::Relaxed) && !process.state.asked.swap(true, Ordering::Relaxed) {
+    if gone::check().is_ok() && !process.state.asked.swap(true, Ordering::Relaxed) {
         quiet_panics();
         let _ = platform(process);
     }
@@ -96,13 +100,15 @@ pub(crate) fn interface<B: Backend>(process: &'static Process<B>) -> &'static In
 /// A forked child shares no connection and no thread with its parent: like the native driver, we do
 /// nothing there.
 extern "C" fn forked() {
-    FORKED.store(true, Ordering::Relaxed);
+    gone::forked();
     crate::profile::stop();
 }
 
-/// Whether this process was forked from one that uses the library.
-pub(crate) fn is_forked() -> bool {
-    FORKED.load(Ordering::Relaxed)
+/// The program's own exit handlers that were there before `cuInit`, and its destructors, come after
+/// this. What they ask for fails at once, as with the native driver: whoever exits may be what a
+/// stream waits for, and other threads must not go on with what is being taken down.
+extern "C" fn exiting() {
+    gone::exiting();
 }
 
 /// The state, or `CUDA_ERROR_NOT_INITIALIZED`.

@@ -4,6 +4,27 @@
 //! the names are those of other open implementations. A function that no known runtime calls
 //! returns `CUDA_ERROR_NOT_SUPPORTED`; an unknown table is an error, which every known caller
 //! handles.
+//!
+//! A library may keep memory of the device by what a slot answered, for as long as the answer stays
+//! the same. So an answer that depends on a context changes when the context begins anew, and what
+//! is constant here depends on nothing that ends. What each slot answers, as seen on a driver of
+//! NVIDIA's (580.159), and what the caller does with it:
+//!
+//! | table, slot | answer | after a reset, with two contexts, after a fork |
+//! |---|---|---|
+//! | `CUDART_INTERFACE` 1, 6, 8 | loads a module into the current context | in the one that is current; refused in a forked child |
+//! | 2 | the primary context of a device, by which the runtime asks for its own state | the same handle for good, one for each device |
+//! | 7, 12 | nothing to do | depend on nothing |
+//! | `TOOLS_RUNTIME_HOOKS` 2, 6 | a flag for each call of the runtime: does a tool want to know of it | none ever does |
+//! | `TOOLS_TLS` 2 | the current context, 0 without one | the thread's own, by its handle |
+//! | `CONTEXT_STORAGE` 0 to 2 | what a runtime keeps with a context | ends with the context, which is how the runtime knows of a reset |
+//! | `INTEGRITY` 1 | a digest of process, thread, tables and devices | made anew at each call |
+//! | `CONTEXT_CHECKS` 2 | 0: nothing is wrong with the context; without one, an error | asked anew at each call |
+//! | 3 | 0 | depends on nothing |
+//! | `TABLE_2131` 4 | the number of a context, by which cuFFT keeps its tables of factors | another number each time that a context begins; 0 while it has ended |
+//! | 51, 39 | stands for a stream; its number, by which cuBLAS keeps its workspaces | streams have numbers of their own; the legacy stream gets another one each time that its context begins |
+//! | `MODULE_KERNELS` 7 | calls back for each kernel of a module | of this module, wherever it is loaded |
+//! | `TABLE_1734`, `CUPTI` | refused | |
 
 mod files;
 
@@ -157,7 +178,10 @@ fn tables<L: Library>() -> &'static Tables {
                     &[(2, runtime_callbacks as *const ()), (6, sync_callbacks as *const ())],
                 ),
             ),
-            (TOOLS_TLS, sized::<{ start(&TOOLS_TLS) }>(4, &[(2, succeed as *const ())])),
+            (
+                TOOLS_TLS,
+                sized::<{ start(&TOOLS_TLS) }>(4, &[(2, current_context::<L> as *const ())]),
+            ),
             (
                 CONTEXT_STORAGE,
                 [
@@ -176,7 +200,7 @@ fn tables<L: Library>() -> &'static Tables {
                 CONTEXT_CHECKS,
                 sized::<{ start(&CONTEXT_CHECKS) }>(
                     17,
-                    &[(2, context_check as *const ()), (3, zero as *const ())],
+                    &[(2, context_check::<L> as *const ()), (3, zero as *const ())],
                 ),
             ),
             (
@@ -184,7 +208,7 @@ fn tables<L: Library>() -> &'static Tables {
                 sized::<{ start(&TABLE_2131) }>(
                     93,
                     &[
-                        (4, context_kind as *const ()),
+                        (4, context_number::<L> as *const ()),
                         (39, stream_number::<L> as *const ()),
                         (51, stream_object::<L> as *const ()),
                     ],
@@ -409,10 +433,14 @@ unsafe extern "C" fn sync_callbacks(flags: *mut *const u32, count: *mut usize) {
     }
 }
 
-/// The context that storage calls mean: null and -1 are the current one.
+/// The context that storage calls mean: null and -1 are the current one, which must be active. One
+/// that is named may have ended, and then has nothing.
 fn storage_of<L: Library>(context: CUcontext) -> Result<&'static context::Context, CUresult> {
-    let current = context as usize == usize::MAX;
-    context::named(L::process(), if current { core::ptr::null_mut() } else { context })
+    if !context.is_null() && context as usize != usize::MAX {
+        return context::named(L::process(), context);
+    }
+    let current = context::named(L::process(), core::ptr::null_mut())?;
+    current.open().map(|_| current).map_err(|_| CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
 unsafe extern "C" fn storage_put<L: Library>(
@@ -473,23 +501,45 @@ unsafe extern "C" fn integrity_check<L: Library>(
     })
 }
 
-unsafe extern "C" fn context_check(
-    _context: CUcontext,
+/// The current context.
+unsafe extern "C" fn current_context<L: Library>(out: *mut u64, _: *mut c_void) -> CUresult {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
+        let current = context::top().map_or(0, |context| context.handle);
+        // SAFETY: the library's out parameter.
+        unsafe { put_if(out, current) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn context_check<L: Library>(
+    context: CUcontext,
     flags: *mut u32,
     _out: *mut *const c_void,
 ) -> CUresult {
+    if context.is_null() && context::top().is_none() {
+        return CUresult::CUDA_ERROR_INVALID_CONTEXT;
+    }
     // SAFETY: the runtime's out parameter.
     unsafe { put_if(flags, 0) };
     CUresult::CUDA_SUCCESS
 }
 
-unsafe extern "C" fn context_kind(context: CUcontext, out: *mut u64) -> CUresult {
-    // SAFETY: the library's out parameter.
-    unsafe { put_if(out, u64::from(!context.is_null())) };
-    CUresult::CUDA_SUCCESS
+/// The number of a context; 0 for none, and for one that has ended or not begun yet.
+unsafe extern "C" fn context_number<L: Library>(context: CUcontext, out: *mut u64) -> CUresult {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
+        let number = match context.is_null() {
+            true => 0,
+            false => context::named(L::process(), context)
+                .and_then(context::Context::open)
+                .map_or(0, |here| here.number()),
+        };
+        // SAFETY: the library's out parameter.
+        unsafe { put_if(out, number) };
+        Ok(())
+    })
 }
 
-/// Stands for the legacy default stream; only its address counts.
+/// Stands for the legacy default stream of the context that is current; only its address counts.
 static LEGACY_OBJECT: [u64; 64] = [0; 64];
 
 /// The value that represents a stream in calls of this table, and that cuBLAS passes back: natively

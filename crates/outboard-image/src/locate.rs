@@ -55,8 +55,12 @@ pub struct Located {
 ///
 /// [`Error::NotAnImage`] for anything else, [`Error::Unreadable`] where the memory ends too early.
 pub fn locate(memory: &(impl Memory + ?Sized), addr: u64) -> Result<Located, Error> {
-    let magic = u32::from_le_bytes(read(memory, addr)?);
-    match magic {
+    // No magic number has a zero in it, and behind the zero of a short text there may be nothing.
+    let mut magic = [0; 4];
+    if memory.read_text(addr, &mut magic) == 0 {
+        return Err(Error::Unreadable { addr, len: magic.len() });
+    }
+    match u32::from_le_bytes(magic) {
         WRAPPER_MAGIC => wrapper(memory, addr),
         fatbin::MAGIC => plain(Format::Fatbin, addr, container_length(memory, addr)?),
         elf::MAGIC => plain(Format::Elf, addr, elf::length(memory, addr)?),

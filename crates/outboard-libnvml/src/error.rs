@@ -1,4 +1,4 @@
-//! The texts of NVML's errors.
+//! The texts of NVML's errors, as NVIDIA's library (580.159) has them: programs look for them.
 
 use std::ffi::CStr;
 
@@ -29,16 +29,16 @@ pub(crate) fn text(error: nvmlReturn_t) -> &'static CStr {
         nvmlReturn_t::NVML_ERROR_IN_USE => c"In use by another client",
         nvmlReturn_t::NVML_ERROR_MEMORY => c"Insufficient Memory",
         nvmlReturn_t::NVML_ERROR_NO_DATA => c"No data",
-        nvmlReturn_t::NVML_ERROR_VGPU_ECC_NOT_SUPPORTED => {
-            c"ECC is not supported by the virtual GPU"
-        }
+        nvmlReturn_t::NVML_ERROR_VGPU_ECC_NOT_SUPPORTED => c"vGPU ECC not supported",
         nvmlReturn_t::NVML_ERROR_INSUFFICIENT_RESOURCES => c"Insufficient Resources",
-        nvmlReturn_t::NVML_ERROR_FREQ_NOT_SUPPORTED => c"Frequency Not Supported",
-        nvmlReturn_t::NVML_ERROR_ARGUMENT_VERSION_MISMATCH => c"Argument Version Mismatch",
-        nvmlReturn_t::NVML_ERROR_DEPRECATED => c"Deprecated",
-        nvmlReturn_t::NVML_ERROR_NOT_READY => c"Not Ready",
-        nvmlReturn_t::NVML_ERROR_GPU_NOT_FOUND => c"GPU Not Found",
-        nvmlReturn_t::NVML_ERROR_INVALID_STATE => c"Invalid State",
+        nvmlReturn_t::NVML_ERROR_FREQ_NOT_SUPPORTED => c"Invalid Frequency",
+        nvmlReturn_t::NVML_ERROR_ARGUMENT_VERSION_MISMATCH => c"Argument version mismatch",
+        nvmlReturn_t::NVML_ERROR_DEPRECATED => c"Requested functionality has been deprecated",
+        nvmlReturn_t::NVML_ERROR_NOT_READY => c"System is not in ready state",
+        nvmlReturn_t::NVML_ERROR_GPU_NOT_FOUND => c"No supported GPUs were found",
+        nvmlReturn_t::NVML_ERROR_INVALID_STATE => {
+            c"Resource not in correct state to perform requested operation"
+        }
         _ => c"Unknown Error",
     }
 }
@@ -51,6 +51,7 @@ mod tests {
     fn every_number_has_a_text() {
         assert_eq!(text(nvmlReturn_t(0)), c"Success");
         assert_eq!(text(nvmlReturn_t(4)), c"Insufficient Permissions");
+        assert_eq!(text(nvmlReturn_t(25)), c"Argument version mismatch");
         assert_eq!(text(nvmlReturn_t(12_345)), c"Unknown Error");
     }
 }

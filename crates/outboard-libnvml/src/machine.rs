@@ -3,6 +3,7 @@
 
 use outboard_client::target::Target;
 use outboard_client::{Query, QueryError};
+use outboard_threads::beside;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::messages::Call;
 use outboard_wire::platform::{Device, Platform, merged};
@@ -23,25 +24,25 @@ pub(crate) struct DevicePosition {
 
 /// Connects to all servers at once.
 fn connect(targets: &[Target]) -> Result<Vec<Query>, QueryError> {
-    if let [one] = targets {
-        return Ok(vec![Query::open(one)?]);
+    let Some((last, others)) = targets.split_last() else { return Ok(Vec::new()) };
+    if others.is_empty() {
+        return Ok(vec![Query::open(last)?]);
     }
-    std::thread::scope(|scope| {
-        let open = |target| {
-            let builder = std::thread::Builder::new().name("outboard-nvml".to_owned());
-            builder.spawn_scoped(scope, move || Query::open(target))
-        };
-        let opened: Vec<_> = targets.iter().map(open).collect();
-        // A thread that cannot be had or has panicked leaves a server unused.
-        let ended = opened.into_iter().map(|thread| thread.ok()?.join().ok());
-        ended.map(|query| query.unwrap_or(Err(QueryError::Unusable))).collect()
-    })
+    // A thread that cannot be had or has panicked leaves a server unused.
+    let (opened, queries) = beside("outboard-nvml", || Query::open(last), || connect(others))
+        .map_err(|_| QueryError::Unusable)?;
+    let mut queries = queries?;
+    queries.push(opened.unwrap_or(Err(QueryError::Unusable))?);
+    Ok(queries)
 }
 
 impl Machine {
     /// Connects to the servers that the environment names.
     pub(crate) fn open() -> Result<Machine, QueryError> {
         let targets = outboard_client::of_this_process().map_err(|_| QueryError::Unusable)?;
+        if let [_, _, ..] = targets.servers() {
+            targets.servers().iter().for_each(Target::load_what_it_needs);
+        }
         let servers = connect(targets.servers())?;
         let platforms = servers.iter().map(|server| server.platform().clone()).collect();
         Ok(Machine { servers, platform: merged(platforms, targets.entries()) })

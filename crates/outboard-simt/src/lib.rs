@@ -27,6 +27,7 @@ mod limit;
 mod math;
 mod memory;
 mod program;
+mod room;
 mod rt;
 pub mod texture;
 
@@ -37,3 +38,4 @@ pub use limit::Limit;
 pub use memory::reserved::{memory_file, named_file};
 pub use memory::{Memory, OutOfMemory, Saved};
 pub use program::{Kernel, KernelInfo, LoadError, ParamInfo, Program};
+pub use room::with_room;

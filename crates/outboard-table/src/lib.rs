@@ -10,6 +10,9 @@ type GetExportTable = unsafe extern "C" fn(*mut *const usize, *const [u8; 16]) -
 
 /// A function of the driver library, if there is one.
 pub fn function(name: &CStr) -> Option<NonNull<c_void>> {
+    // For libraries that start no thread of their own: threads of the program must not wait for the
+    // loader either.
+    outboard_threads::prepare();
     // SAFETY: strings; the driver library is the one that the process has, or would have. It is
     // never closed.
     let found = unsafe {

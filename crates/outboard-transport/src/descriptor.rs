@@ -19,8 +19,21 @@ pub(crate) struct Socket {
     fd: OwnedFd,
 }
 
+/// The lowest number of a descriptor of ours.
+const LOWEST: RawFd = 3;
+
+/// The descriptor under a number that no standard stream has. A program may have closed its
+/// standard streams, and what it writes to them anyway would go into a connection.
+pub(crate) fn apart(fd: OwnedFd) -> io::Result<OwnedFd> {
+    if fd.as_raw_fd() >= LOWEST {
+        return Ok(fd);
+    }
+    Ok(rustix::io::fcntl_dupfd_cloexec(&fd, LOWEST)?)
+}
+
 impl Socket {
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
+        let fd = apart(fd)?;
         rustix::io::ioctl_fionbio(&fd, true)?;
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
         Ok(Socket { fd })

@@ -12,7 +12,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use crate::descriptor::poll_until;
+use crate::descriptor::{apart, poll_until};
 
 /// Descriptors that one message can bring.
 pub const MOST: usize = 8;
@@ -66,7 +66,7 @@ pub fn receive(
             RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<_>>(),
             _ => Vec::new(),
         });
-        let descriptors: Vec<OwnedFd> = descriptors.collect();
+        let descriptors = descriptors.map(apart).collect::<io::Result<Vec<OwnedFd>>>()?;
         return match received.bytes {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             // Descriptors beyond the room in the buffer, or beyond this process's limit, are lost.

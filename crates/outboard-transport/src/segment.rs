@@ -11,6 +11,8 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, getrlimit};
 
+use crate::descriptor::apart;
+
 /// Shared memory, mapped wherever there was room. Pages are taken from the system when they are
 /// first touched.
 ///
@@ -34,6 +36,17 @@ unsafe impl Sync for Segment {}
 /// # Errors
 /// [`io::ErrorKind::FileTooLarge`] if `ulimit -f` is lower, or the system's error.
 pub fn create_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
+    let file = apart(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)?;
+    set_size(file.as_fd(), bytes)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+/// Gives a file in memory a size.
+///
+/// # Errors
+/// [`io::ErrorKind::FileTooLarge`] if `ulimit -f` is lower, or the system's error.
+pub fn set_size(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     // Beyond the limit the system would kill the process, which belongs to the program's user.
     if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
         return Err(io::Error::new(
@@ -41,10 +54,7 @@ pub fn create_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
             "the limit on the size of files (ulimit -f) is too low",
         ));
     }
-    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&file, bytes)?;
-    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    Ok(file)
+    Ok(ftruncate(file, bytes)?)
 }
 
 /// The size of a file that another process has made, if that cannot change any more and is not

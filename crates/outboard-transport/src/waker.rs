@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::descriptor::apart;
+
 /// Ends a [`wait`](crate::Stream::wait) early. Wake-ups are remembered until a wait uses them up.
 #[derive(Debug)]
 pub struct Waker {
@@ -17,7 +19,8 @@ impl Waker {
     /// # Errors
     /// The system's error if it has no further descriptor to give.
     pub fn new() -> io::Result<Waker> {
-        Ok(Waker { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Waker { event: apart(event)? })
     }
 
     /// One that another process may have, too.

@@ -47,6 +47,11 @@ impl ContextId {
             .then(|| ContextId((server.place() as u32) << Self::NUMBER_BITS | number))
     }
 
+    /// The number, which no other context of the process has or had, on any server.
+    pub fn number(self) -> u32 {
+        self.0 & ((1 << Self::NUMBER_BITS) - 1)
+    }
+
     /// Whether both are of one server.
     #[inline]
     pub fn has_server_of(self, other: ContextId) -> bool {

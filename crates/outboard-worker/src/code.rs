@@ -53,8 +53,8 @@ impl Code {
     }
 
     /// A piece of an image has come.
-    pub(crate) fn receive(&mut self, data: &[u8]) -> Outcome {
-        self.upload.extend(data)
+    pub(crate) fn receive(&mut self, data: &[u8]) {
+        self.upload.extend(data);
     }
 
     /// What has come, in parts of these sizes.
@@ -64,13 +64,21 @@ impl Code {
 
     /// All that has come.
     pub(crate) fn take_whole(&mut self) -> Result<Part, CUresult> {
-        self.upload.take_all()
+        let whole = self.upload.take_all()?;
+        if whole.len() == 0 { Err(CUresult::CUDA_ERROR_INVALID_IMAGE) } else { Ok(whole) }
     }
 
     /// What has come is the image of this name.
-    pub(crate) fn complete(&mut self, name: ImageName) -> Outcome {
-        let image = self.upload.take_all()?;
-        self.images.arrived(name, image)
+    pub(crate) fn complete(&mut self, name: ImageName) {
+        let arrived = self.upload.take_all().and_then(|image| self.images.arrived(name, image));
+        if let Err(error) = arrived {
+            self.upload.refuse(error);
+        }
+    }
+
+    /// Whether an image that came was refused: who loads it next gets the error.
+    pub(crate) fn check_arrived(&mut self) -> Outcome {
+        self.upload.check()
     }
 
     /// Whether images are kept beyond the session.
@@ -321,10 +329,35 @@ mod tests {
     fn an_image_is_cut_into_the_parts_that_it_came_in() {
         let mut code = Code::new(None);
         for piece in [&b"one"[..], b"tw", b"o"] {
-            code.receive(piece).unwrap();
+            code.receive(piece);
         }
         let parts = code.take_parts(&[3, 3]).unwrap();
         assert_eq!(parts.iter().map(Part::bytes).collect::<Vec<_>>(), [b"one", b"two"]);
         assert!(code.take_whole().is_err(), "it starts anew");
+        assert_eq!(code.take_parts(&[0]).unwrap()[0].bytes(), b"", "nothing is an image, too");
+    }
+
+    #[test]
+    fn an_image_that_was_refused_is_an_error_of_who_loads_it() {
+        let mut code = Code::new(None);
+        let name = |content: &[u8]| ImageName {
+            hash: outboard_image::ImageHash::of(content).0,
+            bytes: content.len() as u64,
+        };
+        let refused = CUresult::CUDA_ERROR_INVALID_IMAGE;
+        code.receive(b"one");
+        code.complete(name(b"two"));
+        assert_eq!(code.check_arrived(), Err(refused));
+        assert_eq!(code.check_arrived(), Ok(()), "once");
+        code.receive(b"one");
+        code.complete(name(b"two"));
+        code.receive(b"more of it");
+        assert_eq!(code.take_whole().err(), Some(refused));
+        code.receive(b"one");
+        code.complete(name(b"one"));
+        code.complete(name(b""));
+        assert_eq!(code.check_arrived(), Ok(()));
+        let found = code.find(&[name(b"one"), name(b"")]).unwrap();
+        assert_eq!(found.iter().map(|part| part.bytes()).collect::<Vec<_>>(), [&b"one"[..], b""]);
     }
 }

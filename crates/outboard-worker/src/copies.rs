@@ -17,13 +17,16 @@ use super::objects::Handle;
 use super::returning::OnItsWay;
 use super::slots::{Parcels, Slot, Slots};
 use super::staging::{
-    Account, Area, CopySite, FileThreads, Pool, SharedStaging, Unqueued, Warming, Watcher,
+    Account, Area, CopySite, FileThreads, PageLocking, Pool, SharedStaging, Unqueued, Warming,
+    Watcher,
 };
 
 /// The memory of a session's copies.
 pub(crate) struct Copies {
     slots: Slots,
     parcels: Parcels,
+    /// How the driver locks the memory below.
+    locking: PageLocking,
     /// What copies may have of the pools below.
     account: Arc<Account>,
     pools: HashMap<ContextId, Arc<Pool>>,
@@ -55,13 +58,14 @@ impl Ahead {
 }
 
 impl Copies {
-    pub(crate) fn new(helpers: Helpers) -> Copies {
+    pub(crate) fn new(helpers: Helpers, locking: PageLocking) -> Copies {
         Copies {
             slots: Slots::default(),
             parcels: Parcels::default(),
-            account: Arc::default(),
+            locking,
+            account: Arc::new(Account::new(locking)),
             pools: HashMap::new(),
-            shared: SharedStaging::default(),
+            shared: SharedStaging::new(locking),
             shared_warm: false,
             watcher: Watcher::new(helpers.clone()),
             areas: Vec::new(),
@@ -95,9 +99,12 @@ impl Copies {
         self.parcels.sent(table, slot, stream)
     }
 
-    /// Large copies are to be expected in a context: what is to be made ready for them, if it is
-    /// not. `shared`: the memory that the client shares.
+    /// Large copies are to be expected in a context: what is to be made ready for them, if that
+    /// takes long and has not been done. `shared`: the memory that the client shares.
     pub(crate) fn expect(&mut self, ctx: ContextId, shared: Option<&Arc<Memory>>) -> Option<Ahead> {
+        if !self.locking.is_slow() {
+            return None;
+        }
         match shared {
             Some(memory) if !std::mem::replace(&mut self.shared_warm, true) => {
                 Some(Ahead::Shared(self.shared.clone(), Arc::clone(memory), ctx))
@@ -187,7 +194,7 @@ impl Copies {
         if let Some(area) = self.areas.iter().find(|area| area.link() == number) {
             return Some(Arc::clone(area));
         }
-        let area = Arc::new(Area::new(number, link.area()?, table, &self.helpers));
+        let area = Arc::new(Area::new(number, link.area()?, table, &self.helpers, self.locking));
         self.areas.retain(|area| is_there(area.link()));
         self.areas.push(Arc::clone(&area));
         Some(area)
@@ -243,7 +250,7 @@ mod tests {
 
     #[test]
     fn staging_memory_is_made_ready_once_for_each_context() {
-        let mut copies = Copies::new(Helpers::new());
+        let mut copies = Copies::new(Helpers::new(), PageLocking::Pins);
         let one = copies.expect(ONE, None);
         assert!(matches!(one, Some(Ahead::Own(_))));
         assert!(copies.expect(ONE, None).is_none(), "it is being made ready");
@@ -254,8 +261,14 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_made_ready_for_a_driver_that_pins_no_pages() {
+        let mut copies = Copies::new(Helpers::new(), PageLocking::Nothing);
+        assert!(copies.expect(ONE, None).is_none());
+    }
+
+    #[test]
     fn buffers_are_used_again_in_their_context_while_it_is_there() {
-        let (table, mut copies) = (table(), Copies::new(Helpers::new()));
+        let (table, mut copies) = (table(), Copies::new(Helpers::new(), PageLocking::Pins));
         let allocated = |ctx, copies: &Copies| {
             calls();
             drop(copies.slot(table, ctx).unwrap());

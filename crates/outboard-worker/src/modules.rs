@@ -34,7 +34,11 @@ struct Wrapper {
 
 /// An image on its way in.
 #[derive(Default)]
-pub(crate) struct Upload(Part);
+pub(crate) struct Upload {
+    received: Part,
+    /// Why it is refused. Its pieces have no answers: who takes the image gets the error.
+    refused: Option<CUresult>,
+}
 
 /// A loaded image.
 #[derive(Clone, Copy)]
@@ -66,18 +70,25 @@ pub(crate) struct Loaded {
 
 impl Upload {
     /// Adds a piece.
-    pub(crate) fn extend(&mut self, data: &[u8]) -> Result<(), CUresult> {
-        if self.0.len() + data.len() > MAX_IMAGE {
-            self.0 = Part::default();
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    pub(crate) fn extend(&mut self, data: &[u8]) {
+        if self.refused.is_some() {
+            return;
         }
-        self.0.extend(data);
-        Ok(())
+        if self.received.len() + data.len() > MAX_IMAGE {
+            self.refuse(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        } else {
+            self.received.extend(data);
+        }
+    }
+
+    /// Drops what has come. The next who takes an image gets the error.
+    pub(crate) fn refuse(&mut self, error: CUresult) {
+        *self = Upload { received: Part::default(), refused: Some(error) };
     }
 
     /// Cuts what has come into parts of the sizes given, and starts anew.
     pub(crate) fn take(&mut self, sizes: &[u64]) -> Result<Vec<Part>, CUresult> {
-        let whole = std::mem::take(&mut self.0);
+        let whole = self.take_all()?;
         if matches!(sizes, [size] if *size == whole.len() as u64) {
             return Ok(vec![whole]);
         }
@@ -98,8 +109,13 @@ impl Upload {
 
     /// All that has come, as one part, and starts anew.
     pub(crate) fn take_all(&mut self) -> Result<Part, CUresult> {
-        let whole = std::mem::take(&mut self.0);
-        if whole.len() == 0 { Err(CUresult::CUDA_ERROR_INVALID_IMAGE) } else { Ok(whole) }
+        let Upload { received, refused } = std::mem::take(self);
+        refused.map_or(Ok(received), Err)
+    }
+
+    /// Why what has come is refused, if it is; starts anew then.
+    pub(crate) fn check(&mut self) -> Result<(), CUresult> {
+        self.refused.take().map_or(Ok(()), Err)
     }
 }
 

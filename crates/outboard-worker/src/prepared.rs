@@ -17,6 +17,7 @@ use super::arena::Offer;
 use super::io::{ContextMemory, Warm};
 use super::kept::Kept;
 use super::output::Output;
+use super::staging::PageLocking;
 use super::warm::{self, Measures};
 use super::{address_map, offer};
 
@@ -28,6 +29,7 @@ pub struct Setup {
     pub(super) nvml: Option<PathBuf>,
     pub(super) nccl: Option<PathBuf>,
     pub(super) shows_memory: bool,
+    pub(super) locking: PageLocking,
     images: Option<(PathBuf, u64)>,
 }
 
@@ -43,6 +45,7 @@ impl Setup {
             nvml: None,
             nccl: None,
             shows_memory: false,
+            locking: PageLocking::Pins,
             images: None,
         }
     }
@@ -63,6 +66,13 @@ impl Setup {
     /// NVML knows, and for which the question is cheap.
     pub fn showing_memory(mut self, shows: bool) -> Setup {
         self.shows_memory = shows;
+        self
+    }
+
+    /// Takes no pages from the system ahead for memory that it registers: for a driver library that
+    /// pins none.
+    pub fn pinning_pages(mut self, pins: bool) -> Setup {
+        self.locking = if pins { PageLocking::Pins } else { PageLocking::Nothing };
         self
     }
 

@@ -343,8 +343,8 @@ impl Worker {
             || self.memory.pools.are_used()
             || matches!(watched.wait, Wait::Context);
         let blocks = !watched.passed && needed;
-        let outcome =
-            if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
+        // Also after a fault: a failed assertion has something to say.
+        let outcome = if blocks { outcome.and(watched.wait.block(self.table)) } else { outcome };
         let (kind, begun) = (watched.wait.name(), watched.since);
         let time = begun.elapsed();
         self.client.report(match outcome {

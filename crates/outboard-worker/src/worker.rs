@@ -86,7 +86,7 @@ impl Worker {
             shown: Shown::new(shows_memory),
             contexts: Contexts::new(kept),
             memory: Memory::new(Budget::new(limits, account::seat()), addresses, arena),
-            copies: Copies::new(helpers.clone()),
+            copies: Copies::new(helpers.clone(), setup.locking),
             collectives: Collectives::new(setup.nccl),
             messages: Messages::new(),
             code: Code::new(cache),

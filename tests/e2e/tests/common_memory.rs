@@ -55,6 +55,19 @@ fn three_servers_use_it() {
     works(&list(&[server(), server(), server()]), "tcp");
 }
 
+/// Numbers that a kernel has counted up go to a server that works together, not one by one: each
+/// changes in one of its bytes.
+#[test]
+fn numbers_that_changed_go_to_servers_in_few_commands() {
+    let program = Program::new("common_memory").arg("events").env("OUTBOARD_TRANSPORT", "tcp");
+    let said = program.statistics_of_list(&list(&[server(), server()]));
+    for server in said["servers"].as_array().expect("servers") {
+        let posted = server["posted"].as_u64().expect("a number");
+        // For 128 kernels; one by one, the numbers take some 500,000.
+        assert!(posted < 20_000, "{posted} commands: {server}");
+    }
+}
+
 /// Some have the program's own pages, and some do not.
 #[test]
 fn servers_near_and_far_use_it() {

@@ -45,6 +45,7 @@ const NOT_ON_A_GPU: &[&str] = &["warp_in_step", "credit"];
 const SHARED: &[&str] = &[
     "allocations",
     "burst",
+    "closed_streams",
     "copies_2d_3d",
     "driver_memory",
     "errors",

@@ -31,6 +31,7 @@ fn all_forms_select_as_natively() {
     assert_eq!(uuids.len(), 3);
     let prefix = &uuids[1][..12];
     let none: &[usize] = &[];
+    let uuid_and_number = format!("{},0", uuids[2]);
     let two_uuids = format!("{},{}", uuids[2], uuids[0]);
     let forms: &[(&str, &[usize])] = &[
         ("0,1,2", &[0, 1, 2]),
@@ -44,6 +45,10 @@ fn all_forms_select_as_natively() {
         ("0,-1,1", &[0]),
         (prefix, &[1]),
         (&two_uuids, &[2, 0]),
+        // Numbers are read as C reads them, and are not mixed with UUIDs.
+        ("0x1,-0,+2", &[1, 0, 2]),
+        ("1;2,0", &[1, 0]),
+        (&uuid_and_number, &[2]),
     ];
     for (value, wanted) in forms {
         let program = Program::new("devices").env("CUDA_VISIBLE_DEVICES", value);

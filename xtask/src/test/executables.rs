@@ -17,7 +17,7 @@ const ALONE: [&str; 8] =
 
 /// Programs of end-to-end tests whose tests share servers: all of them run in one process. Each
 /// test of the other has a process of its own, so that what it takes can be told.
-const TOGETHER: [&str; 2] = ["suite", "topology"];
+const TOGETHER: [&str; 3] = ["loader", "suite", "topology"];
 
 /// A program of tests.
 #[derive(Debug, PartialEq)]

@@ -18,7 +18,6 @@ use std::time::Instant;
 use outboard_transport::Patience;
 
 use super::locks::lock;
-use outboard_front::thread;
 
 /// The serving of requests of one queue.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -140,7 +139,7 @@ impl RequestThreads {
             return Ok(());
         }
         let threads = Arc::clone(self);
-        thread::start("outboard-host".to_owned(), move || threads.work())?;
+        outboard_threads::start("outboard-host", move || threads.work())?;
         state.free += 1;
         Ok(())
     }

@@ -28,7 +28,7 @@ const CALLERS_READ: Duration = Duration::from_millis(50);
 
 /// Starts the thread. Nobody joins it: it ends with the connection.
 pub(super) fn start(shared: Arc<Shared>) -> io::Result<()> {
-    outboard_front::thread::start("outboard-send".to_owned(), move || run(&shared))
+    outboard_threads::start("outboard-send", move || run(&shared))
 }
 
 fn run(shared: &Shared) {

@@ -114,7 +114,7 @@ impl Service {
         static HANDLER: Once = Once::new();
         // SAFETY: the handler makes only calls that are safe in a forked child; see there.
         HANDLER.call_once(|| unsafe { _ = libc::pthread_atfork(None, None, Some(in_the_child)) });
-        outboard_front::thread::start("outboard-pager".to_owned(), move || {
+        outboard_threads::start("outboard-pager", move || {
             self.thread.store(thread_id(), Ordering::Release);
             loop {
                 let bell = self.bell.load(Ordering::Acquire);

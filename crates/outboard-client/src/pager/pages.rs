@@ -3,12 +3,13 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr::null_mut;
 
 use outboard_transport::reserved::Reserved;
+use outboard_transport::segment::set_size;
 use outboard_wire::HostPtr;
-use rustix::fs::{MemfdFlags, SeekFrom, ftruncate, memfd_create, seek};
+use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
 use rustix::mm::{
     Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
 };
@@ -103,7 +104,7 @@ impl Shared {
     /// Memory that is not in its place yet: [`Shared::show`] puts it there.
     pub(super) fn hidden(outer: HostPtr, bytes: usize) -> io::Result<Shared> {
         let file = memfd_create(c"outboard", MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, bytes as u64)?;
+        set_size(file.as_fd(), bytes as u64)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice, of a file that nobody else
         // has.

@@ -136,10 +136,18 @@ impl Remote {
 
     pub(super) fn host_unregister(
         &self,
-        _ctx: ContextId,
+        ctx: ContextId,
         memory: *mut u8,
         bytes: usize,
     ) -> Result<()> {
+        // As natively, whatever is queued may use it, such as a host function that is running.
+        let waited = self.context_synchronize(ctx);
+        self.forget_registered(memory, bytes)?;
+        waited
+    }
+
+    /// Ends what [`host_register`](Self::host_register) began.
+    fn forget_registered(&self, memory: *mut u8, bytes: usize) -> Result<()> {
         self.session()?.memory_goes(memory, bytes);
         self.unmap_host(HostPtr::of(memory), true);
         self.host.unregister(memory);
@@ -156,7 +164,7 @@ impl Remote {
             let (memory, bytes) = (base.pointer(), bytes as usize);
             // What the worker has of it ends with the context anyway.
             let _ = if registered {
-                self.host_unregister(ctx, memory, bytes)
+                self.forget_registered(memory, bytes)
             } else {
                 // SAFETY: the context in which it was allocated ends, and natively it ends with
                 // that: the program does not use it any more.

@@ -12,17 +12,23 @@ use parking_lot::MutexGuard;
 
 use super::state::{Node, State};
 use super::{Lane, Scheduler, spin_until};
-use crate::threads;
 use crate::work::Progress;
 
 /// Lanes that run at the same time: as many grids as a large GPU keeps resident.
 const MAX_EXECUTORS: usize = 128;
+/// Stack of a thread that may run kernels, in bytes: address space only, until it is used.
+const STACK: usize = 8 << 20;
 /// How long an executor without work stays.
 const KEEP: Duration = Duration::from_secs(10);
 /// How long after the last value came the poller only yields, before it sleeps.
 const AWAKE: Duration = Duration::from_micros(200);
 /// Longest sleep of the poller between two looks.
 const LONGEST_SLEEP: Duration = Duration::from_micros(100);
+
+/// Starts a thread; false if the system has no room for it.
+fn start(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
+    outboard_threads::start_with_stack(name, STACK, body).is_ok()
+}
 
 impl Scheduler {
     /// Calls an executor for each ready lane that none is coming for, and the poller if there is
@@ -34,7 +40,7 @@ impl Scheduler {
                 self.summons.fetch_add(1, Ordering::Release);
             } else if !self.work_there.notify_one() {
                 if state.executors == MAX_EXECUTORS
-                    || !threads::spawn("outboard-stream", move || self.execute())
+                    || !start("outboard-stream", move || self.execute())
                 {
                     break;
                 }
@@ -43,7 +49,7 @@ impl Scheduler {
             state.called += 1;
         }
         if !state.polling.is_empty() && !self.poll_there.notify_one() && !state.poller_started {
-            state.poller_started = threads::spawn("outboard-poll", move || self.poll());
+            state.poller_started = start("outboard-poll", move || self.poll());
         }
     }
 

@@ -180,8 +180,11 @@ pub unsafe fn cuDeviceGetPCIBusId<B: Backend>(
     dev: CUdevice,
 ) -> Result<()> {
     let (_, device) = device(process, dev)?;
+    let id = bus_id(device);
+    // What fits is there all the same.
     // SAFETY: the program gives `len` bytes.
-    unsafe { copy_text(&bus_id(device), out, len) }
+    unsafe { copy_text(&id, out, len) }?;
+    require(id.len() < len as usize)
 }
 
 pub unsafe fn cuDeviceGetByPCIBusId<B: Backend>(

@@ -76,6 +76,7 @@ pub unsafe fn cuFuncGetName<B: Backend>(
     out: *mut *const c_char,
     function: CUfunction,
 ) -> Result<()> {
+    require(!function.is_null())?;
     let function = crate::library::function(process, function)?;
     // The name lives as long as the function's handle: the table keeps it.
     // SAFETY: the program's out parameter.

@@ -3,6 +3,7 @@
 use core::ffi::{c_uint, c_void};
 
 use outboard_abi::{CUdeviceptr, CUresult};
+use outboard_ranges::{Mapping, own_mappings};
 
 use crate::backend::{Backend, HostPtr, Result};
 use crate::border::{put, require};
@@ -12,10 +13,15 @@ use crate::process::Process;
 
 /// `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP`, `_WRITECOMBINED`.
 const ALLOC_FLAGS: u32 = 7;
+/// `CU_MEMHOSTALLOC_DEVICEMAP`, as of `CU_MEMHOSTREGISTER_DEVICEMAP`: kernels reach all of it,
+/// whether they were to or not.
+const DEVICE_MAP: u32 = 2;
 /// `CU_MEMHOSTREGISTER_PORTABLE`, `_DEVICEMAP`, `_IOMEMORY`, `_READ_ONLY`.
 const REGISTER_FLAGS: u32 = 15;
 /// `CU_MEMHOSTREGISTER_IOMEMORY`: memory of another device of the machine.
 const IO_MEMORY: u32 = 4;
+/// `CU_MEMHOSTREGISTER_READ_ONLY`: what kernels may only read.
+const READ_ONLY: u32 = 8;
 
 pub unsafe fn cuMemHostAlloc<B: Backend>(
     process: &'static Process<B>,
@@ -36,7 +42,7 @@ pub unsafe fn cuMemHostAlloc<B: Backend>(
         &here,
         HostPtr::of(host).unified(),
         bytes as u64,
-        Kind::HostAllocated(flags),
+        Kind::HostAllocated(flags | DEVICE_MAP),
     );
     // SAFETY: the program's out parameter.
     unsafe { put(out, host.cast()) }
@@ -68,6 +74,15 @@ pub unsafe fn cuMemFreeHost<B: Backend>(
     process.note(allocation.ctx, outcome)
 }
 
+/// Whether the program itself may write to all of a range that is mapped.
+fn is_writable(start: u64, bytes: u64) -> bool {
+    let range = start..start.saturating_add(bytes);
+    let inside =
+        |mapping: &Mapping| mapping.range.start < range.end && range.start < mapping.range.end;
+    // A system that does not tell may still say no when the pages are locked.
+    own_mappings().map_or(true, |mut all| all.all(|mapping| mapping.writable || !inside(&mapping)))
+}
+
 pub unsafe fn cuMemHostRegister_v2<B: Backend>(
     process: &'static Process<B>,
     host: *mut c_void,
@@ -80,6 +95,8 @@ pub unsafe fn cuMemHostRegister_v2<B: Backend>(
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     crate::capture::refuse_unsafe(process)?;
+    // Kernels could write where the program cannot.
+    require(flags & READ_ONLY != 0 || is_writable(host as u64, bytes as u64))?;
     if memory::overlaps(process, HostPtr::of(host).unified(), bytes as u64) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
@@ -89,7 +106,7 @@ pub unsafe fn cuMemHostRegister_v2<B: Backend>(
         &here,
         HostPtr::of(host).unified(),
         bytes as u64,
-        Kind::HostRegistered(flags),
+        Kind::HostRegistered((flags | DEVICE_MAP) & !READ_ONLY),
     );
     Ok(())
 }
@@ -111,9 +128,15 @@ pub unsafe fn cuMemHostUnregister<B: Backend>(
     crate::state::ready(process)?;
     require(!host.is_null())?;
     crate::capture::refuse_unsafe(process)?;
+    let address = HostPtr::of(host).unified();
     let registered = |kind| matches!(kind, Kind::HostRegistered(_));
-    let (bytes, allocation) = memory::remove(process, HostPtr::of(host).unified(), registered)
-        .ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+    let (bytes, allocation) = memory::remove(process, address, registered).ok_or_else(|| {
+        // Page-locked in another way, or not from here on.
+        match memory::find(process, address) {
+            Some((_, _, found)) if found.kind.is_host() => CUresult::CUDA_ERROR_INVALID_VALUE,
+            _ => CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
+        }
+    })?;
     process.note(
         allocation.ctx,
         process.backend.host_unregister(allocation.ctx, host.cast(), bytes as usize),

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, JitLog, LinkInput, Result};
 use crate::border::{put, put_if, require, slice, text};
 use crate::context;
+use crate::dropped;
 use crate::jit;
 use crate::link::{Link, resolve};
 use crate::logs;
@@ -143,8 +144,11 @@ pub unsafe fn cuLinkComplete<B: Backend>(
         let linked = here.note(process.backend.link_complete(here.id, link.id(), &mut log));
         // SAFETY: the link lives, and the program keeps the places as long.
         unsafe { link.places.write(&log) };
-        if linked.is_err() && !log.error.is_empty() {
-            logs::because(log.error);
+        if let Err(error) = linked {
+            dropped::note(process, &here, error, &log.error, &link.caller());
+            if !log.error.is_empty() {
+                logs::because(log.error);
+            }
         }
         *output = Some(linked?.into());
     }

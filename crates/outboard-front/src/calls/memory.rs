@@ -90,15 +90,15 @@ pub unsafe fn cuMemGetInfo<B: Backend>(
     free: *mut c_uint,
     total: *mut c_uint,
 ) -> Result<()> {
-    require(!free.is_null() && !total.is_null())?;
     let (mut free_bytes, mut total_bytes) = (0, 0);
     let narrow = |bytes: usize| c_uint::try_from(bytes).unwrap_or(c_uint::MAX);
     // SAFETY: the out parameters are ours and the program's.
     unsafe {
         cuMemGetInfo_v2(process, &raw mut free_bytes, &raw mut total_bytes)?;
-        put(free, narrow(free_bytes))?;
-        put(total, narrow(total_bytes))
+        put_if(free, narrow(free_bytes));
+        put_if(total, narrow(total_bytes));
     }
+    Ok(())
 }
 
 pub unsafe fn cuMemGetAddressRange<B: Backend>(
@@ -180,13 +180,13 @@ pub unsafe fn cuMemGetInfo_v2<B: Backend>(
     total: *mut usize,
 ) -> Result<()> {
     let here = context::current(process)?;
-    require(!free.is_null() && !total.is_null())?;
     let (f, t) = here.note(process.backend.memory_info(here.id))?;
-    // SAFETY: the program's out parameters.
+    // SAFETY: the program's out parameters, each of which may be left out.
     unsafe {
-        put(free, f as usize)?;
-        put(total, t as usize)
+        put_if(free, f as usize);
+        put_if(total, t as usize);
     }
+    Ok(())
 }
 
 pub unsafe fn cuMemGetAddressRange_v2<B: Backend>(

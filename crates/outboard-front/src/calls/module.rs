@@ -25,9 +25,11 @@ unsafe fn load_image<B: Backend>(
     let here = context::current(process)?;
     require(!out.is_null())?;
     let mut log = JitLog::default();
-    // SAFETY: the program's options and image, valid during this call.
-    let (jit, slices) = unsafe { (jit::Options::read(count, options, values)?, parts.slices()) };
-    let loaded = load(process, &here, &slices, &jit.given, &mut log);
+    // SAFETY: the program's options.
+    let jit = unsafe { jit::Options::read(count, options, values) }?;
+    // SAFETY: the program's image, valid during this call.
+    let loaded =
+        unsafe { load(process, &here, parts, &jit.given, (&mut log, jit.has_error_log()), false) };
     // SAFETY: as read above.
     unsafe {
         jit.places().write(&log);
@@ -140,15 +142,20 @@ pub unsafe fn cuModuleGetGlobal_v2<B: Backend>(
     let (here, module) = resolve(process, module)?;
     // SAFETY: the program's string.
     let name = unsafe { text(name) }?;
+    require(!out.is_null() || !bytes.is_null())?;
     // SAFETY: as this function's.
     unsafe { global(process, &here, &module, name, out, bytes) }
 }
 
 pub unsafe fn cuModuleGetLoadingMode<B: Backend>(
-    _process: &'static Process<B>,
+    process: &'static Process<B>,
     mode: *mut CUmoduleLoadingMode,
 ) -> Result<()> {
-    // Lazy: the runtime then loads what it launches, not all that it holds.
+    // By it, the runtime loads what it launches, or all that it holds.
+    let found = match crate::state::ready(process)?.settings.loads_eagerly {
+        true => CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING,
+        false => CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING,
+    };
     // SAFETY: the program's out parameter.
-    unsafe { put(mode, CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING) }
+    unsafe { put(mode, found) }
 }

@@ -8,7 +8,7 @@ use crate::backend::{Backend, DeviceId, Result};
 use crate::border::{put, require, slice};
 use crate::context::{self, Here};
 use crate::process::{Front, Process};
-use crate::state::device;
+use crate::state::{device, ready};
 
 /// Two devices that are not the same.
 fn two(front: &'static Front, from: CUdevice, to: CUdevice) -> Result<(DeviceId, DeviceId)> {
@@ -34,8 +34,9 @@ pub unsafe fn cuDeviceGetP2PAttribute<B: Backend>(
     src: CUdevice,
     dst: CUdevice,
 ) -> Result<()> {
-    let (from, to) = two(process, src, dst)?;
+    ready(process)?;
     require(!out.is_null())?;
+    let (from, to) = two(process, src, dst)?;
     // Between servers there is no way that kernels could use.
     let value = if from.server() == to.server() {
         process.backend.peer_attribute(from, to, attribute.0)?

@@ -25,9 +25,7 @@ fn kind(front: &'static Front, prop: &CUmemAllocationProp) -> Result<(MemoryKind
     let device = match prop.location.type_ {
         Location::CU_MEM_LOCATION_TYPE_DEVICE => prop.location.id,
         // Memory of the server's processors, for which devices here report no support.
-        Location::CU_MEM_LOCATION_TYPE_HOST
-        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA
-        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => {
+        Location::CU_MEM_LOCATION_TYPE_HOST | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA => {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -54,12 +52,17 @@ pub unsafe fn cuMemGetAllocationGranularity<B: Backend>(
     ready(process)?;
     require(!out.is_null())?;
     // SAFETY: null or the program's structure.
-    let (kind, _) =
-        kind(process, unsafe { prop.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+    let prop = unsafe { prop.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let recommended = match option {
         Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM => false,
         Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED => true,
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    let Ok((kind, _)) = kind(process, prop) else {
+        // It is no question whether there could be such memory.
+        require(prop.type_ == CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED)?;
+        // SAFETY: the program's out parameter.
+        return unsafe { put(out, GRANULE as usize) };
     };
     let known = process
         .vmm
@@ -162,13 +165,14 @@ pub unsafe fn cuMemMap<B: Backend>(
     flags: c_ulonglong,
 ) -> Result<()> {
     let memory = resolve(process, handle)?;
-    let (address, bytes, offset) = (DevicePtr(address), bytes as u64, offset as u64);
+    let (address, bytes) = (DevicePtr(address), bytes as u64);
     require(
-        flags == 0
-            && bytes > 0
-            && [address.0, bytes, offset].iter().all(|n| n.is_multiple_of(GRANULE)),
+        flags == 0 && bytes > 0 && [address.0, bytes].iter().all(|n| n.is_multiple_of(GRANULE)),
     )?;
-    require(offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes))?;
+    if offset != 0 || bytes != memory.bytes {
+        // NVIDIA's driver maps physical memory as a whole.
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     let mut space = process.vmm.space.lock();
     let inside = |(base, len, _): &(DevicePtr, u64, &DeviceId)| bytes <= len - address.since(*base);
     let found = space.reservations.find(address).filter(inside);
@@ -176,28 +180,48 @@ pub unsafe fn cuMemMap<B: Backend>(
     require(!space.mappings.overlaps(address, bytes))?;
     let server = state::device_id(process, memory.device)?.server();
     one_server(home.server(), [server])?;
-    process.backend.vmm_map(home, address, bytes, offset, memory.id())?;
+    process.backend.vmm_map(home, address, bytes, 0, memory.id())?;
     memory.users.lock().mappings += 1;
     memory::insert_mapped(process, (memory.device, server), address, bytes, memory.handle);
     space.mappings.insert(address, bytes, Mapping { memory, access: Vec::new() });
     Ok(())
 }
 
+/// The mappings of a range, each by its base and bytes, if none of them is in it only in part, and
+/// a device of the server that has them. `None` if the range begins in no reservation.
+fn within(
+    space: &mut Space,
+    address: DevicePtr,
+    bytes: u64,
+) -> Option<(DeviceId, Vec<(DevicePtr, u64)>)> {
+    let end = address.checked_add(bytes)?;
+    let (_, _, home) = space.reservations.find(address)?;
+    let home = *home;
+    let begins_before = space.mappings.find(address).is_some_and(|(base, ..)| base != address);
+    let found = space.mappings.beginning_in(address..end).map(|(base, len, _)| (base, len));
+    let found: Vec<_> = found.collect();
+    let ends_behind = found.last().is_some_and(|(base, len)| *len > end.since(*base));
+    (bytes > 0 && !begins_before && !ends_behind).then_some((home, found))
+}
+
 /// The bases of the mappings that make up a range, if they do so without a rest, and a device of
 /// the server that has them.
-fn whole(space: &Space, address: DevicePtr, bytes: u64) -> Result<(DeviceId, Vec<DevicePtr>)> {
-    let end = address.checked_add(bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let (mut bases, mut at) = (Vec::new(), address);
-    while at < end {
-        let (base, len, _) = space.mappings.find(at).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        require(base == at && len <= end.since(at))?;
-        bases.push(base);
-        at = at.offset(len);
+fn whole(space: &mut Space, address: DevicePtr, bytes: u64) -> Result<(DeviceId, Vec<DevicePtr>)> {
+    let (home, found) = within(space, address, bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    require(found.iter().map(|(_, len)| len).sum::<u64>() == bytes)?;
+    Ok((home, found.into_iter().map(|(base, _)| base).collect()))
+}
+
+/// Mappings, in the order of their addresses, as ranges without holes.
+fn runs(mappings: &[(DevicePtr, u64)]) -> Vec<(DevicePtr, u64)> {
+    let mut runs: Vec<(DevicePtr, u64)> = Vec::new();
+    for (base, len) in mappings {
+        match runs.last_mut() {
+            Some((start, bytes)) if start.offset(*bytes) == *base => *bytes += len,
+            _ => runs.push((*base, *len)),
+        }
     }
-    require(!bases.is_empty())?;
-    let (_, _, home) =
-        space.reservations.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    Ok((*home, bases))
+    runs
 }
 
 pub unsafe fn cuMemUnmap<B: Backend>(
@@ -208,9 +232,13 @@ pub unsafe fn cuMemUnmap<B: Backend>(
     ready(process)?;
     let address = DevicePtr(address);
     let mut space = process.vmm.space.lock();
-    let (home, bases) = whole(&space, address, bytes as u64)?;
-    process.backend.vmm_unmap(home, address, bytes as u64)?;
-    for base in bases {
+    // What is not mapped stays so.
+    let (home, found) =
+        within(&mut space, address, bytes as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    for (base, len) in runs(&found) {
+        process.backend.vmm_unmap(home, base, len)?;
+    }
+    for (base, _) in found {
         memory::remove(process, base.unified(), |kind| matches!(kind, memory::Kind::Mapped { .. }));
         if let Some((_, mapping)) = space.mappings.remove(base) {
             mapping.memory.drop_user(process, |users| &mut users.mappings)?;
@@ -233,7 +261,7 @@ pub unsafe fn cuMemSetAccess<B: Backend>(
     let access = desc.iter().map(|desc| access(process, desc)).collect::<Result<Vec<_>>>()?;
     let address = DevicePtr(address);
     let mut space = process.vmm.space.lock();
-    let (home, bases) = whole(&space, address, bytes as u64)?;
+    let (home, bases) = whole(&mut space, address, bytes as u64)?;
     process.backend.vmm_set_access(home, address, bytes as u64, &named(process, &access)?)?;
     for base in bases {
         let Some(mapping) = space.mappings.get_mut(base) else { continue };

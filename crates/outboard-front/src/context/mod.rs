@@ -3,7 +3,7 @@
 pub(crate) mod primary;
 pub(crate) mod stack;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use outboard_abi::{CUcontext, CUresult};
 use parking_lot::Mutex;
@@ -69,6 +69,7 @@ fn insert(
         storage: Storage::default(),
         id: AtomicU32::new(0),
         fault: Fault::default(),
+        legacy: AtomicU64::new(0),
         flags: AtomicU32::new(flags),
         cache_config: AtomicU32::new(0),
         limits: crate::parts::context::limits::Limits::default(),
@@ -89,8 +90,8 @@ impl Context {
     /// Adds a user of a primary context, which the first one starts.
     pub(crate) fn retain<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let mut users = self.users.lock();
-        // A reset that failed may have left it with users and not active.
-        if self.id.load(Ordering::Acquire) == 0 {
+        // A reset leaves it with users and not active.
+        if !self.is_active() {
             self.start(process)?;
         }
         *users += 1;
@@ -109,6 +110,7 @@ impl Context {
         self.fault.clear();
         self.limits.forget();
         self.owed.store(0, Ordering::Relaxed);
+        self.legacy.store(process.streams.number_of_legacy(), Ordering::Relaxed);
         self.id.store(id.0, Ordering::Release);
         Ok(())
     }

@@ -1,7 +1,5 @@
 //! Primary contexts: one for each device, which several libraries retain.
 
-use std::sync::atomic::Ordering;
-
 use outboard_abi::CUresult;
 
 use super::stack::top;
@@ -42,7 +40,7 @@ pub(crate) fn current_or_first<B: Backend>(process: &'static Process<B>) -> Resu
 pub(crate) fn active<B: Backend>(process: &'static Process<B>, device: usize) -> Result<Here> {
     let context = primary(process, device)?;
     let _users = context.users.lock();
-    if context.id.load(Ordering::Acquire) == 0 {
+    if !context.is_active() {
         context.start(process)?;
     }
     context.live()

@@ -1,11 +1,11 @@
 //! Bytes that move in pieces through two buffers: while one is emptied, the other is filled.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::scope;
+
+use outboard_threads::beside;
 
 use super::{Failure, Outcome};
 use crate::parts::files::{Buffer, Buffers};
-use crate::thread::start_in;
 
 /// Bytes that have moved, and why no more have.
 pub(super) type Moved = (usize, Option<Failure>);
@@ -25,13 +25,12 @@ pub(super) fn pull(
     mut fill: impl FnMut(&mut [u8], usize) -> Outcome + Send,
     mut drain: impl FnMut(&[u8], usize) -> Outcome,
 ) -> Moved {
-    let overlapped = scope(|scope| {
-        let ((empty, empties), (full, fulls)) = ways(buffers, bytes)?;
-        let fill = &mut fill;
-        let filling = start_in(scope, NAME, move || fill_all(bytes, &empties, &full, fill)).ok()?;
-        let (moved, failure) = drain_all(fulls, &empty, &mut drain);
-        drop(empty);
-        Some((moved, failure.or(filling.join().unwrap_or(BUG))))
+    let overlapped = ways(buffers, bytes).and_then(|((empty, empties), (full, fulls))| {
+        let (fill, drain) = (&mut fill, &mut drain);
+        let filling = move || fill_all(bytes, &empties, &full, fill);
+        let draining = move || drain_all(fulls, &empty, drain);
+        let (filled, (moved, failure)) = beside(NAME, filling, draining).ok()?;
+        Some((moved, failure.or(filled.unwrap_or(BUG))))
     });
     overlapped.unwrap_or_else(|| in_turn(buffers, bytes, fill, drain))
 }
@@ -43,13 +42,12 @@ pub(super) fn push(
     mut fill: impl FnMut(&mut [u8], usize) -> Outcome,
     mut drain: impl FnMut(&[u8], usize) -> Outcome + Send,
 ) -> Moved {
-    let overlapped = scope(|scope| {
-        let ((empty, empties), (full, fulls)) = ways(buffers, bytes)?;
-        let drain = &mut drain;
-        let draining = start_in(scope, NAME, move || drain_all(fulls, &empty, drain)).ok()?;
-        let failure = fill_all(bytes, &empties, &full, &mut fill);
-        drop(full);
-        let (moved, drained) = draining.join().unwrap_or((0, BUG));
+    let overlapped = ways(buffers, bytes).and_then(|((empty, empties), (full, fulls))| {
+        let (fill, drain) = (&mut fill, &mut drain);
+        let draining = move || drain_all(fulls, &empty, drain);
+        let filling = move || fill_all(bytes, &empties, &full, fill);
+        let (drained, failure) = beside(NAME, draining, filling).ok()?;
+        let (moved, drained) = drained.unwrap_or((0, BUG));
         Some((moved, drained.or(failure)))
     });
     overlapped.unwrap_or_else(|| in_turn(buffers, bytes, fill, drain))

@@ -58,5 +58,5 @@ pub(crate) fn run_destructors(front: &'static Front) {
         }
     };
     // Without a thread they are left out: the program may be ending.
-    let _ = crate::thread::start("outboard-objects".to_owned(), call);
+    let _ = outboard_threads::start("outboard-objects", call);
 }

@@ -3,7 +3,6 @@
 
 pub(crate) mod kernel;
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,14 +26,14 @@ impl Library {
         process: &'static Process<B>,
         here: &Here,
     ) -> Result<Arc<Module>> {
-        self.load(process, here, &mut JitLog::default())
+        self.load(process, here, (&mut JitLog::default(), false))
     }
 
     fn load<B: Backend>(
         &self,
         process: &'static Process<B>,
         here: &Here,
-        log: &mut JitLog,
+        log: (&mut JitLog, bool),
     ) -> Result<Arc<Module>> {
         let mut modules = self.modules.lock();
         if let Some(module) = modules.get(&here.id) {
@@ -45,8 +44,7 @@ impl Library {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         // SAFETY: not unloaded, so that a program that promised to keep the image still does.
-        let parts = unsafe { self.parts.slices() };
-        let module = module::load(process, here, &parts, &self.options, log)?;
+        let module = unsafe { module::load(process, here, &self.parts, &self.options, log, true) }?;
         modules.insert(here.id, module.clone());
         Ok(module)
     }
@@ -95,34 +93,13 @@ pub(crate) unsafe fn add<B: Backend>(
     // Loading is lazy, but an image that no device here can run is an error of this call.
     if let Ok(here) = context::current(process) {
         let mut log = JitLog::default();
-        let loaded = library.load(process, &here, &mut log);
+        let loaded = library.load(process, &here, (&mut log, jit.has_error_log()));
         // SAFETY: by the contract above.
         unsafe { jit.places().write(&log) };
         if let Err(error) = loaded {
             process.libraries.table.remove(library.handle);
-            if UNUSABLE.contains(&error) && here.device()?.is_software() {
-                // Runtimes load when a kernel is launched, and libraries that launch do not always
-                // look.
-                here.owe(error);
-                say_once(process, &log.error);
-            }
             return Err(error);
         }
     }
     Ok(library.handle)
-}
-
-/// Why a software device cannot run an image that a GPU may run.
-const UNUSABLE: [CUresult; 3] = [
-    CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
-    CUresult::CUDA_ERROR_INVALID_PTX,
-    CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-];
-
-/// Says on standard error what a library lacks, once in a process.
-fn say_once(front: &'static Front, what: &str) {
-    if !what.is_empty() && !front.libraries.said.swap(true, Ordering::Relaxed) {
-        // Standard error may be closed.
-        let _ = writeln!(std::io::stderr(), "outboard: {what}");
-    }
 }

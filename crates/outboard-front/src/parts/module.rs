@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
@@ -24,11 +25,13 @@ pub(crate) struct Module {
 /// The modules of a process.
 pub(crate) struct Modules {
     pub(crate) table: Table<Module>,
+    /// Whether the program's user has been told that a device cannot run an image.
+    pub(crate) said: AtomicBool,
 }
 
 impl Modules {
     pub(crate) const fn new() -> Modules {
-        Modules { table: Table::new(Kind::Module) }
+        Modules { table: Table::new(Kind::Module), said: AtomicBool::new(false) }
     }
 
     /// For tests: how many there are.

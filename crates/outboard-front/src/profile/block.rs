@@ -87,6 +87,17 @@ pub(super) struct Sum {
     pub(super) last_error: u64,
 }
 
+/// A number that changes whenever a call has ended, or bytes have moved.
+pub(super) fn everything() -> u64 {
+    let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let moved = |counts: &Counts| {
+        get(&counts.calls)
+            .wrapping_add(get(&counts.to_device))
+            .wrapping_add(get(&counts.from_device))
+    };
+    blocks().all.iter().flat_map(|block| &block.0).map(moved).fold(0, u64::wrapping_add)
+}
+
 /// Adds up what all threads have counted of a function so far.
 pub(super) fn sum(function: usize) -> Sum {
     let get = |count: &AtomicU64| count.load(Ordering::Relaxed);

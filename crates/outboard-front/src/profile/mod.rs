@@ -1,8 +1,9 @@
 //! The profile: what a process asked of the driver, what each function moved, and how long it
 //! waited.
 //!
-//! It is kept while `OUTBOARD_PROFILE` names a file, written there as JSON when the process exits;
-//! `%p` in the name becomes the number of the process. (`OUTBOARD_STATS_FILE` is an older name of
+//! It is kept while `OUTBOARD_PROFILE` names a file, and written there as JSON: now and then while
+//! the process runs, since many end without an exit handler, and when it exits. `%p` in the name
+//! becomes the number of the process. (`OUTBOARD_STATS_FILE` is an older name of
 //! the variable.) Without the variable, a call costs one load.
 //!
 //! Each thread counts in a block of its own, so counting is a few plain additions. When a thread
@@ -224,16 +225,41 @@ fn decide() -> bool {
     wanted
 }
 
-/// The process has devices: it leaves its profile behind, if one is wanted.
-pub(crate) fn start(at_exit: Option<extern "C" fn()>) {
+/// How long after the first profile the next one is written.
+const SOON: Duration = Duration::from_millis(10);
+/// The longest that a profile is behind what has been counted.
+const LATEST: Duration = Duration::from_millis(250);
+
+/// The process has devices: it leaves its profile behind, if one is wanted. `leave` writes it.
+pub(crate) fn start(leave: Option<extern "C" fn()>) {
     static ONCE: Once = Once::new();
-    if let Some(at_exit) = at_exit
+    if let Some(leave) = leave
         && is_on()
     {
-        // SAFETY: the handler touches only statics, which outlive it.
-        ONCE.call_once(|| unsafe {
-            libc::atexit(at_exit);
+        ONCE.call_once(|| {
+            // SAFETY: the handler touches only statics, which outlive it.
+            unsafe { libc::atexit(leave) };
+            // At once, by this thread: the process may end before another one has its turn.
+            leave();
+            // Without a thread, a profile is left at the exit alone.
+            let _ = outboard_threads::start("outboard-stats", move || keep_left(leave));
         });
+    }
+}
+
+/// Writes the profile whenever more has been counted, less and less often.
+fn keep_left(leave: extern "C" fn()) {
+    let (mut written, mut pause) = (0, SOON);
+    loop {
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LATEST);
+        if !is_on() {
+            return;
+        }
+        let counted = block::everything();
+        if std::mem::replace(&mut written, counted) != counted {
+            leave();
+        }
     }
 }
 

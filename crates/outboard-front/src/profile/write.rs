@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use outboard_abi::CUresult;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::block::{self, Sum};
@@ -81,13 +83,31 @@ impl From<&Sum> for Function {
 /// moved of files, and what was refused.
 pub(crate) fn write(gather: impl FnOnce() -> (Statistics, FileBytes, Vec<Refused>)) {
     if let Some(path) = path() {
+        // The thread that writes now and then, or who exits.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _turn = ONE_AT_A_TIME.lock();
         let (backend, files, refused) = gather();
         let Ok(mut json) = serde_json::to_vec(&profile(backend, files, refused)) else { return };
         json.push(b'\n');
         // There is nobody to tell if it cannot be written.
-        let _ = std::fs::write(with_process(&path, std::process::id()), json);
+        let _ = replace(&with_process(&path, std::process::id()), &json);
     }
 }
+
+/// Writes a file such that whoever reads it finds all of this, or all of what was there before.
+/// What is no plain file, such as a terminal, cannot be replaced.
+fn replace(path: &OsStr, text: &[u8]) -> io::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|file| !file.is_file()) {
+        return std::fs::write(path, text);
+    }
+    let mut unfinished = path.to_owned();
+    unfinished.push(UNFINISHED);
+    std::fs::write(&unfinished, text)?;
+    std::fs::rename(&unfinished, path)
+}
+
+/// What is behind the name of a profile that is being written.
+const UNFINISHED: &str = ".unfinished";
 
 /// The profile of this process.
 fn profile(backend: Statistics, files: FileBytes, refused: Vec<Refused>) -> Profile {

@@ -35,7 +35,6 @@ use crate::backend::{
     UnifiedPtr,
 };
 use crate::logs::because;
-use crate::thread;
 
 /// Keeps a stream waiting. Dropped, from any thread, it lets the stream go on.
 pub type Hold = Box<dyn Send>;
@@ -95,6 +94,10 @@ pub trait Member: Backend + Sync {
 
     /// The back end of a server that is not the first. It lives as long as the process.
     fn of_server(server: ServerId) -> &'static Self;
+
+    /// Has the loader bring what connections to these servers need, on this thread: it may be one
+    /// that has the loader's lock, for which the threads that connect must not wait.
+    fn load_what_all_need() {}
 
     /// Refuses servers that have answered and turn out to be one, with a device that is in the list
     /// twice.
@@ -304,11 +307,12 @@ impl<S: Member> Several<S> {
         if others.is_empty() {
             return self.first.platform();
         }
+        S::load_what_all_need();
         let (answer, answers) = mpsc::channel();
         for (place, server) in others.iter().copied().enumerate() {
             let answer = answer.clone();
             let ask = move || drop(answer.send((place + 1, self.ask(place + 1, server))));
-            thread::start(format!("outboard-start{}", place + 1), ask)
+            outboard_threads::start(&format!("outboard-start{}", place + 1), ask)
                 .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         }
         drop(answer);

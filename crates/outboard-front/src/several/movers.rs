@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::thread;
-
 /// Most threads at once: each copies between two servers, or waits for bytes of one.
 const MOST: usize = 16;
 /// A thread that has had nothing to do for so long ends.
@@ -43,7 +41,7 @@ impl Movers {
         }
         state.threads += 1;
         drop(state);
-        if thread::start("outboard-across".to_owned(), || self.work()).is_err() {
+        if outboard_threads::start("outboard-across", || self.work()).is_err() {
             let mut state = self.state.lock();
             state.threads -= 1;
             // Others do it in their turn. Without any, this thread does.

@@ -11,7 +11,6 @@ use super::{Member, OwnStream, Way};
 use crate::backend::{
     BoxCopy, ContextId, CopyMode, Extent, HostPtr, Layout, Memory, Result, Side, StreamId,
 };
-use crate::thread;
 
 /// Bytes that are fetched from the one server before they are sent to the other. A multiple of all
 /// sizes of elements.
@@ -79,7 +78,7 @@ impl Relay {
         let store = move || {
             let _ = said.send(store_all(dst, extent, &fulls, &empty));
         };
-        thread::start("outboard-across".to_owned(), store)
+        outboard_threads::start("outboard-across", store)
             .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let fetched = self.fetch_all(src, (extent, bytes), &full, &empties);
         drop(full);

@@ -69,8 +69,9 @@ pub(super) fn of_green<B: Backend>(
     let mut known = green.default_stream.lock();
     if known.is_none() {
         let make = |handle| {
-            let priority = AtomicI32::new(0);
-            Object { handle, context: here.named(), id: here.id, flags: NON_BLOCKING, priority }
+            let (number, priority) = (process.streams.number(), AtomicI32::new(0));
+            let (context, id, flags) = (here.named(), here.id, NON_BLOCKING);
+            Object { handle, context, id, number, flags, priority }
         };
         let handle =
             process.streams.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?.handle;

@@ -93,6 +93,7 @@ pub(crate) fn create<B: Backend>(
         handle,
         context: here.named(),
         id: here.id,
+        number: process.streams.number(),
         flags,
         priority: AtomicI32::new(priority),
     };
@@ -117,6 +118,20 @@ pub(crate) fn destroy<B: Backend>(process: &'static Process<B>, handle: u64) -> 
     // returns.
     let here = object.context.live()?;
     here.note(process.backend.stream_destroy(here.id, ObjectId(handle)))
+}
+
+/// The number of a stream, which no other stream of the process has or had.
+pub(crate) fn number<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<u64> {
+    let (here, found) = find(process, stream)?;
+    match found.object() {
+        None => Ok(here.context.legacy.load(Ordering::Relaxed)),
+        Some(id) => process
+            .streams
+            .table
+            .look(id.0)
+            .map(|object| object.number)
+            .ok_or_else(|| not_found(Kind::Stream, id.0)),
+    }
 }
 
 /// The facts about a stream that queries return: its context, flags and priority.

@@ -102,13 +102,11 @@ fn a_reset_takes_the_fault_and_all_that_was_there() {
     assert_eq!(call!(program, cuCtxSynchronize), Err(FAULT));
     let asked =
         program.asked_by(|| assert_eq!(call!(program, cuDevicePrimaryCtxReset_v2, 0), Ok(())));
-    assert_eq!(
-        asked,
-        [
-            "context_close(ctx: ContextId(1))",
-            "context_open(ctx: ContextId(2), device: 0, flags: 0, primary: true)"
-        ]
-    );
+    assert_eq!(asked, ["context_close(ctx: ContextId(1))"]);
+    let ended = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    assert_eq!(call!(program, cuCtxSynchronize), Err(ended), "until somebody retains it");
+    let handle = ask!(program, cuCtxGetCurrent).expect("it stays current");
+    assert_eq!(ask!(program, cuDevicePrimaryCtxRetain, 0), Ok(handle));
     assert_eq!(call!(program, cuCtxSynchronize), Ok(()), "the same handle is a fresh context");
     assert_eq!(
         call!(program, cuStreamSynchronize, stream),
@@ -121,24 +119,40 @@ fn a_reset_takes_the_fault_and_all_that_was_there() {
 
 #[test]
 fn a_reset_that_fails_is_mended_by_who_retains_the_context() {
-    for method in ["context_close", "context_open"] {
-        let check = move || {
-            let program = Program::current();
-            program.fail_next(method, CUresult::CUDA_ERROR_SYSTEM_NOT_READY);
-            assert_eq!(
-                call!(program, cuDevicePrimaryCtxReset_v2, 0),
-                Err(CUresult::CUDA_ERROR_SYSTEM_NOT_READY)
-            );
-            assert_eq!(
-                call!(program, cuCtxSynchronize),
-                Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED),
-                "{method}"
-            );
-            program.make_current(0);
-            assert_eq!(call!(program, cuCtxSynchronize), Ok(()), "{method}");
-        };
-        assert!(std::thread::spawn(check).join().is_ok(), "{method}");
+    let program = Program::current();
+    let (not_ready, ended) =
+        (CUresult::CUDA_ERROR_SYSTEM_NOT_READY, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    program.fail_next("context_close", not_ready);
+    assert_eq!(call!(program, cuDevicePrimaryCtxReset_v2, 0), Err(not_ready));
+    assert_eq!(call!(program, cuCtxSynchronize), Err(ended));
+    program.fail_next("context_open", not_ready);
+    assert_eq!(ask!(program, cuDevicePrimaryCtxRetain, 0), Err(not_ready));
+    assert_eq!(call!(program, cuCtxSynchronize), Err(ended));
+    program.make_current(0);
+    assert_eq!(call!(program, cuCtxSynchronize), Ok(()));
+}
+
+#[test]
+fn a_reset_takes_nobody_s_use_of_the_context_away() {
+    let program = Program::current();
+    let is_active = || {
+        let (mut flags, mut active) = (0, 0);
+        call!(program, cuDevicePrimaryCtxGetState, 0, &raw mut flags, &raw mut active)
+            .map(|()| active)
+    };
+    program.make_current(0);
+    assert_eq!(is_active(), Ok(1));
+    call!(program, cuDevicePrimaryCtxReset_v2, 0).expect("nothing fails");
+    assert_eq!(is_active(), Ok(0));
+    assert_eq!(call!(program, cuDevicePrimaryCtxReset_v2, 0), Ok(()), "there is nothing to reset");
+    program.make_current(0);
+    assert_eq!(is_active(), Ok(1));
+    for left in [true, true, false] {
+        assert_eq!(call!(program, cuDevicePrimaryCtxRelease_v2, 0), Ok(()));
+        assert_eq!(is_active(), Ok(left.into()));
     }
+    let nobody_s = CUresult::CUDA_ERROR_INVALID_CONTEXT;
+    assert_eq!(call!(program, cuDevicePrimaryCtxRelease_v2, 0), Err(nobody_s));
 }
 
 /// What the end of a context leaves behind nothing of.

@@ -1,6 +1,5 @@
 //! Threads that make the transfers of batches. They begin with the first batch and never end.
 
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -31,32 +30,17 @@ fn start() -> Option<Sender<Arc<Batch>>> {
     let batches = Arc::new(Mutex::new(batches));
     let started = (0..THREADS).filter(|_| {
         let batches = Arc::clone(&batches);
-        let builder = std::thread::Builder::new().name("outboard-batch".to_owned());
-        builder.spawn(move || serve(&batches)).is_ok()
+        outboard_threads::start("outboard-batch", move || serve(&batches)).is_ok()
     });
     (started.count() > 0).then_some(way)
 }
 
 fn serve(batches: &Mutex<Receiver<Arc<Batch>>>) {
-    take_no_signals();
     loop {
         let next = batches.lock().recv();
         match next {
             Ok(batch) => batch.make_next(),
             Err(_) => return,
         }
-    }
-}
-
-/// The program's signals are for its own threads.
-fn take_no_signals() {
-    let mut all = MaybeUninit::uninit();
-    // SAFETY: sigfillset initialises the set; no old mask is asked for.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
-            libc::sigdelset(all.as_mut_ptr(), own);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
     }
 }

@@ -61,6 +61,13 @@ unsafe fn first(
     unsafe { put(device, device::handle(index)) }
 }
 
+/// Whether a text is that of the UUID, with what says so before it or without.
+fn is_text_of(uuid: &[u8; 16], text: &[u8]) -> bool {
+    let whole = uuid_text(uuid);
+    let bare = whole.split_once('-').map_or("", |(_, bare)| bare);
+    [whole.as_str(), bare].iter().any(|form| form.as_bytes().eq_ignore_ascii_case(text))
+}
+
 pub(crate) unsafe fn nvmlDeviceGetHandleByUUID(
     uuid: *const c_char,
     device: *mut nvmlDevice_t,
@@ -69,7 +76,7 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByUUID(
     // SAFETY: null or a string, by the contract.
     let uuid = unsafe { text(uuid) }?;
     // SAFETY: null or valid, by the contract.
-    unsafe { first(&machine, device, |known| uuid_text(&known.uuid).eq_ignore_ascii_case(uuid)) }
+    unsafe { first(&machine, device, |known| is_text_of(&known.uuid, uuid.as_bytes())) }
 }
 
 pub(crate) unsafe fn nvmlDeviceGetHandleByUUIDV(
@@ -86,11 +93,7 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByUUIDV(
                 unsafe { uuid.value.str_ }.map(|byte| byte as u8);
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             // SAFETY: null or valid, by the contract.
-            unsafe {
-                first(&machine, device, |known| {
-                    uuid_text(&known.uuid).as_bytes().eq_ignore_ascii_case(&bytes[..end])
-                })
-            }
+            unsafe { first(&machine, device, |known| is_text_of(&known.uuid, &bytes[..end])) }
         }
         nvmlUUIDType_t::NVML_UUID_TYPE_BINARY => {
             // SAFETY: the type says that it is binary; any bytes are.
@@ -110,7 +113,9 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId(
     // SAFETY: null or a string, by the contract.
     let wanted = parse_address(unsafe { text(address) }?).ok_or(INVALID)?;
     // SAFETY: null or valid, by the contract.
-    unsafe { first(&machine, device, |known| pci_address(known) == Some(wanted)) }
+    let found = unsafe { first(&machine, device, |known| pci_address(known) == Some(wanted)) };
+    // An address without a device is an argument that cannot be right.
+    found.map_err(|error| if error == NOT_FOUND { INVALID } else { error })
 }
 
 pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId_v2(
@@ -258,6 +263,18 @@ pub(crate) unsafe fn nvmlDeviceGetTopologyNearestGpus(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_uuid_may_come_without_what_says_so() {
+        let uuid: [u8; 16] = std::array::from_fn(|index| 0xa0 + index as u8);
+        let bare = "a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf";
+        for text in [bare, &format!("GPU-{bare}"), &format!("gpu-{}", bare.to_uppercase())] {
+            assert!(is_text_of(&uuid, text.as_bytes()), "{text}");
+        }
+        for text in ["", "GPU-", "GPU-a0a1a2a3", &bare[1..]] {
+            assert!(!is_text_of(&uuid, text.as_bytes()), "{text}");
+        }
+    }
 
     #[test]
     fn addresses_are_read_in_all_their_forms() {

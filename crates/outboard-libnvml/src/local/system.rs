@@ -7,10 +7,6 @@ use outboard_abi::nvml::nvmlReturn_t;
 use crate::border::{INVALID, Result, put};
 use crate::{error, session, tables};
 
-/// `nvmlInitWithFlags`: all flags it knows.
-const NO_GPUS: c_uint = 1;
-const NO_ATTACH: c_uint = 2;
-
 pub(crate) unsafe fn nvmlInit() -> Result<()> {
     session::initialise()
 }
@@ -19,10 +15,8 @@ pub(crate) unsafe fn nvmlInit_v2() -> Result<()> {
     session::initialise()
 }
 
-pub(crate) unsafe fn nvmlInitWithFlags(flags: c_uint) -> Result<()> {
-    if flags & !(NO_GPUS | NO_ATTACH) != 0 {
-        return Err(INVALID);
-    }
+/// The flags say what may be missing. Nothing is; NVIDIA's library takes unknown ones, too.
+pub(crate) unsafe fn nvmlInitWithFlags(_flags: c_uint) -> Result<()> {
     session::initialise()
 }
 
@@ -42,8 +36,7 @@ pub(crate) unsafe fn nvmlInternalGetExportTable(
         return Err(INVALID);
     }
     // SAFETY: a UUID of 16 bytes, by the contract.
-    let found = tables::find(unsafe { &*uuid.cast::<[u8; 16]>() })
-        .ok_or(nvmlReturn_t::NVML_ERROR_NOT_FOUND)?;
+    let found = tables::find(unsafe { &*uuid.cast::<[u8; 16]>() }).ok_or(INVALID)?;
     // SAFETY: null or valid, by the contract.
     unsafe { put(table, found) }
 }

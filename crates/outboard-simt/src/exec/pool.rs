@@ -12,10 +12,10 @@ use crate::limit::Limit;
 use crate::memory::Memory;
 use crate::rt::heap::Heap;
 use crate::texture::{Objects, Surface, Texture};
+use outboard_threads::Joined;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 /// Slots that stay ready for use.
 const SPARE_SLOTS_PER_THREAD: usize = 2;
@@ -174,7 +174,7 @@ fn put_down(current: &mut Option<(Arc<Grid>, BlockRun)>) {
 /// The pool's threads; they end when this is dropped.
 pub(crate) struct Pool {
     core: Arc<Core>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Joined>,
 }
 
 impl Pool {
@@ -183,10 +183,8 @@ impl Pool {
         let mut pool = Pool { core: core.clone(), threads: Vec::new() };
         for smid in 1..core.threads as u32 {
             let core = core.clone();
-            let thread = std::thread::Builder::new()
-                .name(format!("outboard-simt-{smid}"))
-                .spawn(move || core.worker(smid))?;
-            pool.threads.push(thread);
+            let name = format!("outboard-simt-{smid}");
+            pool.threads.push(outboard_threads::start_joined(&name, move || core.worker(smid))?);
         }
         Ok(pool)
     }
@@ -196,13 +194,8 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.core.queue.lock().shutdown = true;
         self.core.wake.notify_all();
-        let this = std::thread::current().id();
-        for thread in self.threads.drain(..) {
-            // The last handle on the engine may go on one of its own threads, which cannot wait for
-            // itself.
-            if thread.thread().id() != this {
-                let _ = thread.join();
-            }
-        }
+        // The last handle on the engine may go on one of these threads, which does not wait for
+        // itself.
+        self.threads.drain(..).for_each(|thread| thread.join());
     }
 }

@@ -6,10 +6,12 @@
 //! its neighbours, or divided into parts, each used as if it were an allocation.
 
 use std::ffi::c_void;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use rustix::process::{Resource, getrlimit};
 
 use super::{Memory, OutOfMemory, page_bytes};
 
@@ -42,7 +44,15 @@ pub fn memory_file(bytes: u64) -> std::io::Result<OwnedFd> {
 /// # Errors
 /// As [`memory_file`].
 pub fn named_file(name: &str, bytes: u64) -> std::io::Result<OwnedFd> {
-    let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
+    // Beyond the limit the system would end the process by a signal.
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
+    }
+    let mut file = memfd_create(name, MemfdFlags::CLOEXEC)?;
+    // A program that has closed its standard streams may write to them all the same.
+    if file.as_raw_fd() < 3 {
+        file = fcntl_dupfd_cloexec(&file, 3)?;
+    }
     ftruncate(&file, bytes)?;
     Ok(file)
 }

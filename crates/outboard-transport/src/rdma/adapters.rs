@@ -41,6 +41,14 @@ pub fn has_adapters() -> bool {
     outboard_rdma::kernel_has_devices()
 }
 
+/// Loads the library of adapters, if there are any. Later uses load nothing more.
+pub fn load() {
+    if has_adapters() {
+        // Whoever uses it learns why it cannot be had.
+        let _ = outboard_rdma::names();
+    }
+}
+
 impl Allowed {
     /// The ports that may be used, those of devices named first before others.
     ///

@@ -27,7 +27,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use adapters::{Allowed, Port, has_adapters, nearest_ways};
+pub use adapters::{Allowed, Port, has_adapters, load, nearest_ways};
 pub use handing::{move_to, take_up};
 pub use outboard_rdma::Mtu;
 pub use settings::{CONNECTIONS, Settings};

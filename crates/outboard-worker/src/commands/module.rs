@@ -169,7 +169,8 @@ impl Worker {
 
 impl ModuleCommands for Worker {
     fn image_data(&mut self, m: ImageData<'_>) -> Outcome {
-        self.code.receive(m.data)
+        self.code.receive(m.data);
+        Ok(())
     }
 
     fn module_load(&mut self, m: ModuleLoad, answer: Answer<ModuleLoad>) {
@@ -187,6 +188,9 @@ impl ModuleCommands for Worker {
         let kept = self.code.keeps_images();
         if m.parts.is_empty() {
             return answer.error(CUresult::CUDA_ERROR_INVALID_IMAGE);
+        }
+        if let Err(error) = self.code.check_arrived() {
+            return answer.error(error);
         }
         let parts = match self.code.find(&m.parts) {
             Ok(parts) => parts,
@@ -216,7 +220,8 @@ impl ModuleCommands for Worker {
     }
 
     fn image_complete(&mut self, m: ImageComplete) -> Outcome {
-        self.code.complete(m.name)
+        self.code.complete(m.name);
+        Ok(())
     }
 
     fn module_unload(&mut self, m: ModuleUnload, answer: Answer<ModuleUnload>) {

@@ -13,6 +13,7 @@ use outboard_driver::Table;
 use outboard_wire::limits::{DOWNLOADS, WINDOW};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::locking::PageLocking;
 use super::memory::{BLOCK, Pool};
 use super::watch::Watcher;
 
@@ -32,7 +33,10 @@ const _: () =
 
 /// The account of a session.
 #[derive(Default)]
-pub(crate) struct Account(Mutex<AccountState>);
+pub(crate) struct Account {
+    locking: PageLocking,
+    state: Mutex<AccountState>,
+}
 
 /// Copies whose memory is counted together. Copies of one class may wait for those of the other to
 /// end, so neither takes the other's.
@@ -86,8 +90,18 @@ pub(super) struct Ticket {
 pub(super) struct BlockPermit(Arc<Account>);
 
 impl Account {
+    /// One whose memory a driver locks in this way.
+    pub(crate) fn new(locking: PageLocking) -> Account {
+        Account { locking, state: Mutex::default() }
+    }
+
+    /// How the driver locks its memory.
+    pub(super) fn locking(&self) -> PageLocking {
+        self.locking
+    }
+
     fn state(&self) -> MutexGuard<'_, AccountState> {
-        self.0.lock()
+        self.state.lock()
     }
 
     /// A further context's pool.

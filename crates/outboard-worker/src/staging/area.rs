@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use super::blocks::KnownBlocks;
 use super::deferred::ExclusiveStream;
+use super::locking::PageLocking;
 use super::transfer::CopySite;
 use crate::helpers::Helpers;
 use crate::objects::Handle;
@@ -49,10 +50,12 @@ impl Area {
         segment: &Arc<Segment>,
         table: &'static Table,
         helpers: &Helpers,
+        locking: PageLocking,
     ) -> Area {
         let (segment, helpers) = (Arc::clone(segment), helpers.clone());
         let (free, beside) = Default::default();
-        Area { link, segment, blocks: Arc::default(), table, helpers, free, beside }
+        let blocks = Arc::new(KnownBlocks::new(locking));
+        Area { link, segment, blocks, table, helpers, free, beside }
     }
 
     /// The link that it belongs to.

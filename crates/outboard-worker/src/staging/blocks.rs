@@ -10,12 +10,16 @@ use outboard_transport::segment::Segment;
 use outboard_wire::{ContextId, DevicePtr};
 use parking_lot::Mutex;
 
-use super::memory::{REGISTER, populate};
+use super::locking::PageLocking;
+use super::memory::REGISTER;
 use crate::objects::Handle;
 
 /// Which blocks of a segment the device knows.
 #[derive(Default)]
-pub(super) struct KnownBlocks(Mutex<Known>);
+pub(super) struct KnownBlocks {
+    locking: PageLocking,
+    known: Mutex<Known>,
+}
 
 #[derive(Default)]
 struct Known {
@@ -33,6 +37,11 @@ struct Block {
 }
 
 impl KnownBlocks {
+    /// Of a driver that locks pages in this way.
+    pub(super) fn new(locking: PageLocking) -> KnownBlocks {
+        KnownBlocks { locking, known: Mutex::default() }
+    }
+
     /// By which address the device knows a block. The context is current.
     pub(super) fn device(
         &self,
@@ -42,7 +51,7 @@ impl KnownBlocks {
         block: usize,
     ) -> Result<DevicePtr, CUresult> {
         // Held while one is registered: a thread that needs the same block has to wait in any case.
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         if let Some(block) = known.blocks.get(&block) {
             return Ok(block.device);
         }
@@ -51,7 +60,7 @@ impl KnownBlocks {
         }
         // SAFETY: the block lies within the segment.
         let address = unsafe { segment.as_ptr().add(block * BLOCK) };
-        populate(address, BLOCK);
+        self.locking.prepare(address, BLOCK);
         match call!(table, cuMemHostRegister_v2(address.cast(), BLOCK, REGISTER)) {
             Ok(()) => {}
             Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
@@ -67,20 +76,20 @@ impl KnownBlocks {
 
     /// A context is about to go, and what it registered with it.
     pub(super) fn forget(&self, ctx: ContextId) {
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         let Known { blocks, left } = &mut *known;
         left.extend(blocks.extract_if(|_, block| block.ctx == ctx).map(|(number, _)| number));
     }
 
     /// Whether the device knows no block, or no longer does.
     pub(super) fn are_unknown(&self) -> bool {
-        let known = self.0.lock();
+        let known = self.known.lock();
         known.blocks.is_empty() && known.left.is_empty()
     }
 
     /// Has the device forget all blocks, which it does not use any more; whether it has.
     pub(super) fn unregister(&self, table: &Table, segment: &Segment) -> bool {
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         let Known { blocks, left } = &mut *known;
         for (number, block) in blocks.drain() {
             // SAFETY: the block lies within the segment.

@@ -17,7 +17,7 @@ use outboard_session::ranges::Ranges;
 use outboard_wire::DevicePtr;
 use outboard_wire::limits::WINDOW;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::account::{Account, BlockPermit};
 use super::line::Line;
@@ -71,7 +71,7 @@ impl Block {
             known: Mutex::default(),
             _permit: permit,
         };
-        populate(memory.cast(), BLOCK);
+        account.locking().prepare(memory.cast(), BLOCK);
         call!(table, cuMemHostRegister_v2(memory, BLOCK, REGISTER))?;
         call!(table, cuMemHostGetDevicePointer_v2(&raw mut block.device.0, memory, 0))?;
         Ok(Arc::new(block))
@@ -93,16 +93,6 @@ impl Block {
     fn piece(self: &Arc<Block>, bytes: usize) -> Option<Piece> {
         let offset = self.free().take(bytes)?;
         Some(Piece { block: Arc::clone(self), offset, bytes, lost: AtomicBool::new(false) })
-    }
-}
-
-/// Takes the pages of a mapping from the system, huge ones if it has them. Neither changes what the
-/// memory holds. A system that knows neither way finds the pages one by one, as they are
-/// registered.
-pub(super) fn populate(memory: *mut u8, bytes: usize) {
-    for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite] {
-        // SAFETY: the caller's mapping; pages are only added to it.
-        let _ = unsafe { madvise(memory.cast(), bytes, advice) };
     }
 }
 

@@ -177,13 +177,14 @@ mod tests {
     use outboard_transport::segment::Segment;
 
     use super::super::area::WORTH_TELLING;
+    use super::super::locking::PageLocking;
     use super::*;
     use crate::helpers::Helpers;
     use crate::recorded::{calls, table};
 
     fn area() -> Arc<Area> {
         let segment = Arc::new(Segment::create("test", AREA).unwrap());
-        Arc::new(Area::new(7, &segment, table(), &Helpers::new()))
+        Arc::new(Area::new(7, &segment, table(), &Helpers::new(), PageLocking::Pins))
     }
 
     fn groups(bytes: u64) -> Groups {

@@ -15,16 +15,22 @@ use outboard_transport::Memory;
 use outboard_wire::{ContextId, DevicePtr};
 
 use super::blocks::KnownBlocks;
+use super::locking::PageLocking;
 use super::memory::{Pool, View};
 use super::transfer::{CopySite, DeviceSide, Queue};
 use super::watch::{CopyDescription, Step, Watched};
 use crate::objects::Handle;
 
 /// Which blocks of the shared memory the device knows.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct SharedStaging(Arc<KnownBlocks>);
 
 impl SharedStaging {
+    /// Of a driver that locks pages in this way.
+    pub(crate) fn new(locking: PageLocking) -> SharedStaging {
+        SharedStaging(Arc::new(KnownBlocks::new(locking)))
+    }
+
     /// Makes the first block known ahead. The context is current.
     pub(crate) fn warm(&self, table: &Table, memory: &Memory, ctx: ContextId) {
         let mut context = core::ptr::null_mut();

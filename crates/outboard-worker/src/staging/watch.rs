@@ -27,6 +27,15 @@ const STALLED: Duration = Duration::from_millis(20);
 /// One that has not moved for this long is looked at more rarely still.
 const LONG_STALLED: Duration = Duration::from_secs(1);
 
+/// A stream is asked again after this part of the time for which its copy has not moved, and after
+/// [`LONG_STALLED`] at most: hundreds of copies may wait for one kernel.
+const PART_OF_STALL: u32 = 8;
+
+/// How long a stream is left alone whose copy has not moved for so long.
+fn until_next_check(stalled: Duration) -> Duration {
+    (stalled / PART_OF_STALL).clamp(STALLED, LONG_STALLED)
+}
+
 /// Streams that are asked at once: each takes a helper thread.
 const MAX_LIVENESS_CHECKS: usize = 8;
 
@@ -241,6 +250,8 @@ impl Watcher {
                     moved = now;
                 }
             }
+            // Hundreds of copies may be there: the clock is read once for all.
+            let now = Instant::now();
             let (mut for_device, mut any) = (false, false);
             entries.retain_mut(|entry| {
                 let step = entry.copy.step();
@@ -248,9 +259,9 @@ impl Watcher {
                     Step::Moved => entry.progressed(),
                     Step::ForDevice => {
                         for_device = true;
-                        entry.check_liveness(self);
+                        entry.check_liveness(self, now);
                     }
-                    Step::ForBytes => entry.check_liveness(self),
+                    Step::ForBytes => entry.check_liveness(self, now),
                     Step::Ended => {
                         self.copies.fetch_sub(1, Ordering::Relaxed);
                     }
@@ -300,7 +311,8 @@ impl Entry {
     }
 
     /// Asks a stream that has not moved for long whether it ever will, and takes its answer.
-    fn check_liveness(&mut self, watcher: &Watcher) {
+    fn check_liveness(&mut self, watcher: &Watcher, now: Instant) {
+        let stalled = now.saturating_duration_since(self.moved);
         match &self.last_check {
             Some((_, answer)) if answer.load(Ordering::Acquire) == DEAD => {
                 if self.dead {
@@ -309,12 +321,13 @@ impl Entry {
                 self.dead = true;
             }
             Some((when, answer))
-                if answer.load(Ordering::Acquire) == UNKNOWN || when.elapsed() < STALLED => {}
-            _ if self.moved.elapsed() < STALLED => {}
+                if answer.load(Ordering::Acquire) == UNKNOWN
+                    || now.saturating_duration_since(*when) < until_next_check(stalled) => {}
+            _ if stalled < STALLED => {}
             _ if watcher.liveness_checks.load(Ordering::Acquire) >= MAX_LIVENESS_CHECKS => {}
             _ => {
                 let answer = Arc::new(AtomicU8::new(UNKNOWN));
-                self.last_check = Some((Instant::now(), Arc::clone(&answer)));
+                self.last_check = Some((now, Arc::clone(&answer)));
                 let (alive, liveness_checks) =
                     (self.copy.liveness_check(), Arc::clone(&watcher.liveness_checks));
                 liveness_checks.fetch_add(1, Ordering::AcqRel);
@@ -331,4 +344,24 @@ impl Entry {
 fn precise_pauses() {
     // SAFETY: sets a property of this thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_stands_still_for_long_is_asked_rarely_and_soon_at_first() {
+        let asked_within = |limit: Duration| {
+            let (mut stalled, mut times) = (STALLED, 0);
+            while stalled < limit {
+                times += 1;
+                stalled += until_next_check(stalled);
+            }
+            times
+        };
+        assert_eq!(asked_within(Duration::from_millis(100)), 4);
+        assert!(asked_within(Duration::from_secs(60)) < 100);
+        assert_eq!(until_next_check(Duration::from_secs(3600)), LONG_STALLED);
+    }
 }

@@ -16,7 +16,6 @@ use super::super::shared::Shared;
 use super::lane::{Body, Lane, Writing};
 use super::reading::{has_come, read};
 use super::table::{Job, Outcome, Table};
-use outboard_front::thread;
 
 /// Pauses between attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
@@ -34,7 +33,8 @@ pub(super) fn begin(shared: &Arc<Shared>) {
     };
     for number in numbers {
         let lane = Arc::clone(shared);
-        let started = thread::start(format!("outboard-in{number}"), move || run(&lane, number));
+        let started =
+            outboard_threads::start(&format!("outboard-in{number}"), move || run(&lane, number));
         if let Err(error) = started {
             failed(shared, &error);
         }
@@ -127,7 +127,8 @@ fn dial(shared: &Arc<Shared>, number: usize) -> Result<(), ConnectError> {
         let _ = stream.shutdown();
     }
     let writer = Arc::clone(shared);
-    let started = thread::start(format!("outboard-out{number}"), move || write(&writer, number));
+    let started =
+        outboard_threads::start(&format!("outboard-out{number}"), move || write(&writer, number));
     if let Err(error) = started {
         // The worker may use the lane already.
         shared.lose(&format!("a thread for bulk data cannot be started: {error}"));

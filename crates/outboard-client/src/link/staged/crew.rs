@@ -8,7 +8,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::copying::{Copying, Step};
-use outboard_front::thread;
 
 /// How long a helper looks for something to do before it sleeps, or leaves a copy that waits for
 /// the device.
@@ -61,7 +60,9 @@ impl Crew {
         while state.started < many {
             let crew = Arc::clone(self);
             let started: io::Result<()> =
-                thread::start(format!("outboard-copy{}", state.started), move || crew.work());
+                outboard_threads::start(&format!("outboard-copy{}", state.started), move || {
+                    crew.work()
+                });
             if started.is_err() {
                 // The program's thread copies alone.
                 break;

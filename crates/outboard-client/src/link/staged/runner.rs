@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use outboard_front::thread;
 use outboard_transport::PEER_CHECK;
 
 use super::areas::{Area, Areas};
@@ -121,7 +120,8 @@ impl Runner {
         let mut state = self.state();
         if !state.started {
             let runner = Arc::clone(self);
-            state.started = thread::start("outboard-copies".into(), move || runner.run()).is_ok();
+            state.started =
+                outboard_threads::start("outboard-copies", move || runner.run()).is_ok();
         }
         state.started
     }

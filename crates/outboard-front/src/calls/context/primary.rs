@@ -48,10 +48,10 @@ pub unsafe fn cuDevicePrimaryCtxReset<B: Backend>(
     dev: CUdevice,
 ) -> Result<()> {
     let context = primary_of(process, dev)?;
-    let users = context.users.lock();
-    context.stop(process)?;
-    // Code that still holds the handle gets a fresh context under it.
-    if *users > 0 { context.start(process) } else { Ok(()) }
+    // Its users keep what they have retained, and release it as before. The next one that retains
+    // it has it begin anew, for all of them.
+    let _users = context.users.lock();
+    context.stop(process)
 }
 
 pub unsafe fn cuDevicePrimaryCtxReset_v2<B: Backend>(
@@ -73,7 +73,7 @@ pub unsafe fn cuDevicePrimaryCtxGetState<B: Backend>(
     // SAFETY: the program's out parameters.
     unsafe {
         put(flags, context.flags.load(Ordering::Relaxed))?;
-        put(active, c_int::from(context.id.load(Ordering::Acquire) != 0))
+        put(active, c_int::from(context.is_active()))
     }
 }
 

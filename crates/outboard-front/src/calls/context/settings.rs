@@ -16,6 +16,9 @@ use crate::process::Process;
 /// The version that `cuCtxGetApiVersion` gives for contexts of today's interface.
 const CONTEXT_API: c_uint = 3020;
 
+/// `CU_CTX_MAP_HOST`.
+const MAP_HOST: u32 = 8;
+
 pub unsafe fn cuCtxGetDevice<B: Backend>(
     process: &'static Process<B>,
     out: *mut CUdevice,
@@ -42,8 +45,13 @@ pub unsafe fn cuCtxGetFlags<B: Backend>(
     flags: *mut c_uint,
 ) -> Result<()> {
     let context = named(process, core::ptr::null_mut())?;
+    let mut found = context.flags.load(Ordering::Relaxed);
+    // A primary context maps page-locked memory, whether it was asked to or not.
+    if context.primary {
+        found = if context.is_active() { found | MAP_HOST } else { 0 };
+    }
     // SAFETY: the program's out parameter.
-    unsafe { put(flags, context.flags.load(Ordering::Relaxed)) }
+    unsafe { put(flags, found) }
 }
 
 pub unsafe fn cuCtxSetFlags<B: Backend>(process: &'static Process<B>, flags: c_uint) -> Result<()> {
@@ -58,9 +66,8 @@ pub unsafe fn cuCtxGetId<B: Backend>(
     out: *mut u64,
 ) -> Result<()> {
     let here = named(process, ctx)?.open()?;
-    let id = here.green().map_or(u64::from(here.id.0), |green| green.handle);
     // SAFETY: the program's out parameter.
-    unsafe { put(out, id) }
+    unsafe { put(out, here.number()) }
 }
 
 pub unsafe fn cuCtxGetApiVersion<B: Backend>(

@@ -3,7 +3,7 @@
 use outboard_abi::{CUcontext, CUresult};
 
 use crate::backend::{Backend, Result};
-use crate::border::{put, put_if};
+use crate::border::{put, put_if, require};
 use crate::context::named;
 use crate::context::stack::{pop, push, top};
 use crate::process::Process;
@@ -14,9 +14,7 @@ pub unsafe fn cuCtxPushCurrent_v2<B: Backend>(
     ctx: CUcontext,
 ) -> Result<()> {
     ready(process)?;
-    if ctx.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-    }
+    require(!ctx.is_null())?;
     push(named(process, ctx)?);
     Ok(())
 }

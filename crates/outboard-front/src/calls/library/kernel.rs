@@ -38,6 +38,7 @@ pub unsafe fn cuKernelGetName<B: Backend>(
     out: *mut *const c_char,
     handle: CUkernel,
 ) -> Result<()> {
+    require(!handle.is_null())?;
     if crate::handles::is(Kind::Function, handle as u64) {
         // SAFETY: as this function's; a function may stand in for a kernel.
         return unsafe {

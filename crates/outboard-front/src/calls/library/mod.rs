@@ -166,6 +166,7 @@ pub unsafe fn cuLibraryGetGlobal<B: Backend>(
 ) -> Result<()> {
     let library = library(process, handle)?;
     let here = context::current(process)?;
+    require(!out.is_null() || !bytes.is_null())?;
     let module = library.module(process, &here)?;
     // SAFETY: the program's string and out parameters.
     unsafe { module::global(process, &here, &module, text(name)?, out, bytes) }

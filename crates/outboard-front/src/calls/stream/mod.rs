@@ -201,13 +201,7 @@ pub unsafe fn cuStreamGetId<B: Backend>(
     stream: CUstream,
     out: *mut c_ulonglong,
 ) -> Result<()> {
-    let (here, found) = find(process, stream)?;
-    // Handles are unique in the process, as ids must be; the default stream needs one for each
-    // context.
-    let id = match found.object() {
-        None => u64::from(here.id.0),
-        Some(id) => id.0,
-    };
+    let number = crate::stream::number(process, stream)?;
     // SAFETY: the program's out parameter.
-    unsafe { put(out, id) }
+    unsafe { put(out, number) }
 }

@@ -3,7 +3,7 @@
 pub(crate) mod limits;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use outboard_abi::CUresult;
 use outboard_wire::platform::Device;
@@ -33,6 +33,8 @@ pub(crate) struct Context {
     /// destroyed.
     pub(crate) id: AtomicU32,
     pub(crate) fault: Fault,
+    /// The number of its legacy default stream, since it last began.
+    pub(crate) legacy: AtomicU64,
     pub(crate) flags: AtomicU32,
     pub(crate) cache_config: AtomicU32,
     pub(crate) limits: limits::Limits,
@@ -96,6 +98,11 @@ impl Context {
         Ok(here)
     }
 
+    /// Whether the backend has it.
+    pub(crate) fn is_active(&self) -> bool {
+        self.id.load(Ordering::Acquire) != 0
+    }
+
     /// As [`Context::live`], faulted or not.
     #[inline]
     pub(crate) fn open(&'static self) -> Result<Here> {
@@ -132,6 +139,12 @@ impl Here {
     /// The green context whose share of the device is meant.
     pub(crate) fn green(&self) -> Option<&Green> {
         self.green.as_ref()?.green.as_ref()
+    }
+
+    /// The number by which programs tell contexts apart: another one each time that a primary
+    /// context begins.
+    pub(crate) fn number(&self) -> u64 {
+        self.green().map_or(u64::from(self.id.number()), |green| green.handle)
     }
 
     /// The device as its snapshot describes it.

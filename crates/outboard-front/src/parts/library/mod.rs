@@ -30,17 +30,11 @@ pub(crate) struct Library {
 pub(crate) struct Libraries {
     pub(crate) table: Table<Library>,
     pub(crate) kernels: Table<Kernel>,
-    /// The missing symbol of the library has been logged.
-    pub(crate) said: AtomicBool,
 }
 
 impl Libraries {
     pub(crate) const fn new() -> Libraries {
-        Libraries {
-            table: Table::new(Kind::Library),
-            kernels: Table::new(Kind::Kernel),
-            said: AtomicBool::new(false),
-        }
+        Libraries { table: Table::new(Kind::Library), kernels: Table::new(Kind::Kernel) }
     }
 
     /// For tests: how many there are.

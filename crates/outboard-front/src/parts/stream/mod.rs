@@ -1,6 +1,6 @@
 //! Streams: handles, the default streams, ordering calls.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use outboard_abi::CUstream;
 use parking_lot::Mutex;
@@ -16,9 +16,17 @@ pub(crate) struct Object {
     pub(crate) handle: u64,
     pub(crate) context: &'static Context,
     pub(crate) id: ContextId,
+    /// By which programs tell streams apart: unlike a handle's, its value is small.
+    pub(crate) number: u64,
     pub(crate) flags: u32,
     pub(crate) priority: AtomicI32,
 }
+
+/// Where NVIDIA's driver (580) begins to number streams, how many numbers a context takes, and
+/// which of them its legacy default stream has: a library may have seen no others.
+const FIRST_NUMBER: u64 = 6;
+const NUMBERS_OF_CONTEXT: u64 = 7;
+const NUMBER_OF_LEGACY: u64 = 1;
 
 /// The streams of a process.
 pub(crate) struct Streams {
@@ -26,11 +34,26 @@ pub(crate) struct Streams {
     /// Default streams of threads that have ended, to be destroyed by the next thread that makes
     /// one.
     pub(crate) orphans: Mutex<Vec<u64>>,
+    next_number: AtomicU64,
 }
 
 impl Streams {
     pub(crate) const fn new() -> Streams {
-        Streams { table: Table::new(Kind::Stream), orphans: Mutex::new(Vec::new()) }
+        Streams {
+            table: Table::new(Kind::Stream),
+            orphans: Mutex::new(Vec::new()),
+            next_number: AtomicU64::new(FIRST_NUMBER),
+        }
+    }
+
+    /// The number of a new stream. None is used twice.
+    pub(crate) fn number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A context begins: the number of its legacy default stream.
+    pub(crate) fn number_of_legacy(&self) -> u64 {
+        self.next_number.fetch_add(NUMBERS_OF_CONTEXT, Ordering::Relaxed) + NUMBER_OF_LEGACY
     }
 
     /// For tests: how many there are.
@@ -56,5 +79,21 @@ impl Streams {
         if let Some(object) = self.table.look(stream as u64) {
             object.priority.store(priority, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_nvidias_driver() {
+        let streams = Streams::new();
+        // A context, the default stream of a thread there, another context, and again.
+        assert_eq!(streams.number_of_legacy(), 7);
+        assert_eq!(streams.number(), 13);
+        assert_eq!(streams.number_of_legacy(), 15);
+        assert_eq!([streams.number(), streams.number()], [21, 22]);
+        assert_eq!(streams.number_of_legacy(), 24);
     }
 }

@@ -1,34 +1,15 @@
-//! Threads in the program's process.
+//! The program's signals are for its own threads.
 
-use std::io;
 use std::mem::MaybeUninit;
-use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// Signals that a thread's own instructions raise; to block them would turn an error into a silent
 /// end.
 const OWN_DOING: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// Starts a thread that takes none of the application's signals. Nobody joins it.
-///
-/// # Errors
-/// The system's error if it starts no thread.
-pub fn start(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    without_signals(|| Builder::new().name(name).spawn(body)).map(drop)
-}
-
-/// As [`start`], but within a scope, which joins it.
-pub(crate) fn start_in<'scope, T: Send + 'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    name: &str,
-    body: impl FnOnce() -> T + Send + 'scope,
-) -> io::Result<ScopedJoinHandle<'scope, T>> {
-    without_signals(|| Builder::new().name(name.to_owned()).spawn_scoped(scope, body))
-}
-
-/// Does something with all signals blocked: a thread that it starts inherits the mask.
-fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    let before = block_signals();
+/// Does something with all other signals blocked: a thread that it starts inherits the mask.
+pub(crate) fn blocked<T>(start: impl FnOnce() -> T) -> T {
+    let before = block();
     let result = start();
     if let Some(before) = before {
         // SAFETY: `before` is the mask that the system handed out below; no old mask is asked for.
@@ -40,7 +21,7 @@ fn without_signals<T>(start: impl FnOnce() -> T) -> T {
 }
 
 /// Blocks signals in this thread; the mask as it was, if it was changed.
-fn block_signals() -> Option<libc::sigset_t> {
+fn block() -> Option<libc::sigset_t> {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
     // SAFETY: sigfillset initialises the set, so that sigdelset works on one that is; the numbers
@@ -83,7 +64,7 @@ mod tests {
     fn a_thread_takes_no_signals_and_its_maker_still_does() {
         let before = mask();
         let (send, receive) = std::sync::mpsc::channel();
-        start("test".to_owned(), move || send.send(mask()).unwrap()).unwrap();
+        crate::start("test", move || send.send(mask()).unwrap()).unwrap();
         let within = receive.recv().unwrap();
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGUSR1, libc::SIGCHLD] {
             assert!(blocks(&within, signal));
