@@ -238,10 +238,10 @@ impl Backend for Cpu {
     }
 
     fn stream_query(&self, ctx: ContextId, stream: StreamId) -> Result<()> {
-        self.check(ctx)?;
+        self.scheduler.check(ctx)?;
         match self.scheduler.lane_pending(ctx, lane(ctx, stream))?.is_empty() {
             // It may have failed since.
-            true => self.check(ctx),
+            true => self.scheduler.check(ctx),
             false => Err(CUresult::CUDA_ERROR_NOT_READY),
         }
     }
@@ -336,7 +336,7 @@ impl Backend for Cpu {
             Some(record) if !self.scheduler.is_done(record.ticket) => {
                 Err(CUresult::CUDA_ERROR_NOT_READY)
             }
-            _ => self.check(ctx),
+            _ => self.scheduler.check(ctx),
         }
     }
 

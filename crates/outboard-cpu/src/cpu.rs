@@ -202,18 +202,6 @@ impl Cpu {
         self.scheduler.check(ctx)
     }
 
-    /// What became of a context. Of one that failed, what its kernels printed appears: nobody waits
-    /// for it any more.
-    pub(crate) fn check(&self, ctx: ContextId) -> Result<()> {
-        let outcome = self.scheduler.check(ctx);
-        if outcome.is_err()
-            && let Ok(context) = self.context(ctx)
-        {
-            context.output.flush();
-        }
-        outcome
-    }
-
     /// The ordinal of an engine's device.
     pub(crate) fn device_of(&self, engine: &Arc<Engine>) -> Result<u32> {
         let at = self.engines()?.iter().position(|other| Arc::ptr_eq(other, engine));
