@@ -62,8 +62,12 @@ pub struct Cpu {
 
 static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu::new(Config::from_environment()));
 
-/// Has the process know that a context is faulted.
+/// Has the process know that a context is faulted. What its kernels printed appears first: calls
+/// that find the context faulted do not reach the device any more.
 fn fault(ctx: ContextId, error: CUresult) {
+    if let Ok(context) = Cpu::get().context(ctx) {
+        context.output.flush();
+    }
     if let Some(faults) = Cpu::get().faults.get() {
         faults.fault(ctx, error);
     }
