@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
+use outboard_front::backend::Result;
 use parking_lot::MutexGuard;
 
 use super::state::{Node, State};
@@ -25,32 +26,60 @@ const AWAKE: Duration = Duration::from_micros(200);
 /// Longest sleep of the poller between two looks.
 const LONGEST_SLEEP: Duration = Duration::from_micros(100);
 
+/// What a thread does.
+pub(super) type Body = Box<dyn FnOnce() + Send>;
+
 /// Starts a thread; false if the system has no room for it.
-fn start(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
+pub(super) fn start(name: &'static str, body: Body) -> bool {
     outboard_threads::start_with_stack(name, STACK, body).is_ok()
 }
 
 impl Scheduler {
-    /// Calls an executor for each ready lane that none is coming for, and the poller if there is
-    /// anything to poll.
-    pub(super) fn kick(&'static self, state: &mut State) {
-        while state.called < state.ready.len() {
-            if state.lingering > 0 {
-                state.lingering -= 1;
-                self.summons.fetch_add(1, Ordering::Release);
-            } else if !self.work_there.notify_one() {
-                if state.executors == MAX_EXECUTORS
-                    || !start("outboard-stream", move || self.execute())
-                {
-                    break;
-                }
-                state.executors += 1;
+    /// Makes sure that somebody will run what is queued: once there is an executor, there always is
+    /// one.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if the system has no room for a thread.
+    pub(super) fn need_executor(&'static self, state: &mut State) -> Result<()> {
+        if state.executors == 0 {
+            if !self.start_executor(state) {
+                return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
             }
             state.called += 1;
         }
+        Ok(())
+    }
+
+    fn start_executor(&'static self, state: &mut State) -> bool {
+        let started = (self.start)("outboard-stream", Box::new(move || self.execute()));
+        state.executors += usize::from(started);
+        started
+    }
+
+    /// Calls an executor for each ready lane that none is coming for, and the poller if there is
+    /// anything to poll.
+    pub(super) fn kick(&'static self, state: &mut State) {
+        while state.called < state.ready.len() && self.call_executor(state) {}
         if !state.polling.is_empty() && !self.poll_there.notify_one() && !state.poller_started {
-            state.poller_started = start("outboard-poll", move || self.poll());
+            state.poller_started = (self.start)("outboard-poll", Box::new(move || self.poll()));
+            if !state.poller_started && state.called == 0 {
+                self.call_executor(state);
+            }
         }
+    }
+
+    /// Has an executor come: one that waits for work, or a new one. False if there is none.
+    fn call_executor(&'static self, state: &mut State) -> bool {
+        if state.lingering > 0 {
+            state.lingering -= 1;
+            self.summons.fetch_add(1, Ordering::Release);
+        } else if !self.work_there.notify_one()
+            && (state.executors == MAX_EXECUTORS || !self.start_executor(state))
+        {
+            return false;
+        }
+        state.called += 1;
+        true
     }
 
     fn execute(&'static self) {
@@ -61,8 +90,12 @@ impl Scheduler {
                 self.run_lane(&mut state, lane);
                 self.kick(&mut state);
             }
+            if self.polls_itself(&mut state) {
+                continue;
+            }
             if !self.linger(&mut state) && self.work_there.wait_for(&mut state, KEEP).timed_out() {
-                if state.ready.is_empty() {
+                // The last one stays: the system may have no room for another.
+                if state.ready.is_empty() && state.executors > 1 {
                     state.executors -= 1;
                     return;
                 }
@@ -70,6 +103,19 @@ impl Scheduler {
                 state.called -= 1;
             }
         }
+    }
+
+    /// Looks for values in memory on this thread, if lanes wait for any and the system has no room
+    /// for the poller. Tells whether it did.
+    fn polls_itself(&'static self, state: &mut MutexGuard<'static, State>) -> bool {
+        if state.poller_started || state.polling.is_empty() {
+            return false;
+        }
+        MutexGuard::unlocked(state, || std::thread::sleep(LONGEST_SLEEP));
+        if state.poll() {
+            self.kick(state);
+        }
+        true
     }
 
     /// Stays awake for a moment: a program that launches and waits in turn has the next work soon,

@@ -58,6 +58,8 @@ pub(crate) struct Scheduler {
     on_failure: fn(ContextId, CUresult),
     /// Pieces of work that a lane holds before a caller waits.
     most_queued: usize,
+    /// Starts a thread with a name; false if the system has no room for it.
+    start: fn(&'static str, exec::Body) -> bool,
 }
 
 impl Scheduler {
@@ -70,6 +72,7 @@ impl Scheduler {
             poll_there,
             on_failure,
             most_queued,
+            start: exec::start,
         }
     }
 
@@ -129,6 +132,7 @@ impl Scheduler {
         after: Option<Ticket>,
     ) -> Result<Ticket> {
         let mut state = self.with_place(lane);
+        self.need_executor(&mut state)?;
         let (ticket, runnable) = state.place(ctx, lane, work, after)?;
         if let Some(mut node) = runnable {
             if node.work.is_instant() {
@@ -153,6 +157,7 @@ impl Scheduler {
         work: Work,
     ) -> Result<()> {
         let mut state = self.with_place(lane);
+        self.need_executor(&mut state)?;
         let (_, runnable) = state.place(ctx, lane, work, None)?;
         if let Some(node) = runnable {
             self.run_placed(&mut state, lane, node);
@@ -182,6 +187,7 @@ impl Scheduler {
     /// before it.
     pub(crate) fn run(&'static self, ctx: ContextId, lane: Lane, work: Work) -> Result<()> {
         let mut state = self.state.lock();
+        self.need_executor(&mut state)?;
         let (ticket, runnable) = state.place(ctx, lane, work, None)?;
         if let Some(node) = runnable {
             self.run_placed(&mut state, lane, node);

@@ -19,7 +19,11 @@ fn lane(number: u64) -> Lane {
 
 /// A scheduler with blocking lanes 1 to 4 and the non-blocking lane 9.
 fn scheduler() -> &'static Scheduler {
-    let scheduler: &'static Scheduler = Box::leak(Box::new(Scheduler::new(|_, _| {}, MOST_QUEUED)));
+    with_lanes(Scheduler::new(|_, _| {}, MOST_QUEUED))
+}
+
+fn with_lanes(scheduler: Scheduler) -> &'static Scheduler {
+    let scheduler: &'static Scheduler = Box::leak(Box::new(scheduler));
     scheduler.open(CTX);
     for number in 1..=4 {
         scheduler.add_lane(CTX, lane(number), true, number == 4).unwrap();
@@ -324,4 +328,41 @@ fn a_full_lane_has_who_submits_wait() {
     submitter.join().unwrap();
     scheduler.wait_all(scheduler.pending(CTX));
     assert_eq!(done.load(Ordering::SeqCst), MOST_QUEUED + MORE);
+}
+
+#[test]
+fn all_is_done_by_the_only_thread_that_the_system_has_room_for() {
+    static ROOM: AtomicUsize = AtomicUsize::new(1);
+    let start = |name, body| {
+        let taken =
+            ROOM.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |room| room.checked_sub(1));
+        taken.is_ok() && super::exec::start(name, body)
+    };
+    let scheduler = with_lanes(Scheduler { start, ..Scheduler::new(|_, _| {}, MOST_QUEUED) });
+    let (gate, journal) = (Gate::new(), Journal::default());
+    // Nothing is before these waits: the caller's thread finds that they have to wait.
+    submit(scheduler, lane(1), gate.wait());
+    submit(scheduler, lane(1), journal.note("behind"));
+    for _ in 0..10 {
+        submit(scheduler, lane(9), journal.note("beside"));
+    }
+    scheduler.wait_all(scheduler.lane_pending(CTX, lane(9)).unwrap());
+    assert_eq!(journal.taken(), ["beside"; 10]);
+    // Long enough that the executor sleeps.
+    thread::sleep(std::time::Duration::from_millis(5));
+    gate.open();
+    synchronize(scheduler);
+    assert_eq!(journal.taken().last(), Some(&"behind"));
+}
+
+#[test]
+fn nothing_is_queued_that_nobody_would_run() {
+    let start = |_, _| false;
+    let scheduler = with_lanes(Scheduler { start, ..Scheduler::new(|_, _| {}, MOST_QUEUED) });
+    let journal = Journal::default();
+    let outcome = scheduler.submit(CTX, lane(1), journal.note("never"), None);
+    assert_eq!(outcome.err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+    let outcome = scheduler.submit_or_run(CTX, lane(1), journal.note("never"));
+    assert_eq!(outcome.err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+    assert!(scheduler.pending(CTX).is_empty() && journal.taken().is_empty());
 }
