@@ -10,8 +10,15 @@ const ROOM: usize = 8 << 20;
 pub fn with_room<R>(what: impl FnOnce() -> R) -> R {
     match DefaultStack::new(ROOM) {
         Ok(stack) => corosensei::on_stack(stack, what),
-        Err(_) => what(),
+        Err(_) => without_room(what),
     }
+}
+
+/// Apart, or the compiler gives `with_room` the stack frame of `what`.
+#[cold]
+#[inline(never)]
+fn without_room<R>(what: impl FnOnce() -> R) -> R {
+    what()
 }
 
 #[cfg(test)]
