@@ -36,6 +36,8 @@ pub(crate) struct Message {
     error: CUresult,
     reason: Option<Reason>,
     at: SystemTime,
+    /// The thread that made the call, as `pthread_self` names it.
+    thread: u64,
 }
 
 pub(crate) struct Log {
@@ -99,13 +101,13 @@ thread_local! {
 }
 
 impl Message {
+    /// A line as NVIDIA's driver writes it (seen with release 580), with the reason behind it.
     pub(crate) fn sentence(&self) -> String {
         let symbol = SYMBOLS.get(self.symbol).copied().unwrap_or("a private function");
         let (name, meaning) = errors::find(self.error)
             .map_or(("an unknown error", ""), |(name, text)| {
                 (name.to_str().unwrap_or_default(), text.to_str().unwrap_or_default())
             });
-        let seconds = self.at.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         let refused = || {
             (self.error == CUresult::CUDA_ERROR_NOT_SUPPORTED)
                 .then(|| why_not(self.symbol))
@@ -117,14 +119,27 @@ impl Message {
             .or_else(refused)
             .or_else(|| advice::of(self.error))
             .unwrap_or(meaning);
-        let code = self.error.0;
-        format!("[{seconds:.3}][{}] {symbol} returned {name} ({code}): {why}\n", std::process::id())
+        let (time, thread, code) = (time_of_day(self.at), self.thread, self.error.0);
+        format!("[{time}][{thread}][CUDA][E] Returning {code} ({name}) from {symbol}: {why}\n")
     }
 
     fn size(&self) -> usize {
         // A sentence without its reason has about this many bytes.
         160 + self.reason.as_ref().map_or(0, |reason| reason.len())
     }
+}
+
+/// The time of a day in UTC, with milliseconds.
+fn time_of_day(at: SystemTime) -> String {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (seconds, milliseconds) = (since.as_secs(), since.subsec_millis());
+    let [hours, minutes, seconds] = [seconds / 3600 % 24, seconds / 60 % 60, seconds % 60];
+    format!("{hours:02}:{minutes:02}:{seconds:02}.{milliseconds:03}")
+}
+
+/// Whether an error of this function is an answer to a library that asks what there is.
+fn is_question(symbol: usize) -> bool {
+    symbol == crate::profile::PRIVATE || SYMBOLS.get(symbol) == Some(&"cuGetExportTable")
 }
 
 /// Sets the reason why the present call is about to fail. The reason is dropped if the call
@@ -175,9 +190,12 @@ pub(crate) fn failed(logs: &Logs, symbol: usize, error: CUresult, forked: bool) 
     if error == CUresult::CUDA_ERROR_NOT_READY {
         return;
     }
-    let message = Message { symbol, error, reason, at: SystemTime::now() };
-    // A private function is a library's question, for which an error is an answer.
-    if symbol != crate::profile::PRIVATE
+    // SAFETY: it only says which thread this is.
+    let thread = unsafe { libc::pthread_self() };
+    let message = Message { symbol, error, reason, at: SystemTime::now(), thread };
+    // What runtimes take down while the process ends is no mistake.
+    if !is_question(symbol)
+        && error != CUresult::CUDA_ERROR_DEINITIALIZED
         && let Some(path) = logs.file(forked)
     {
         // Whoever asked for the log finds none if it cannot be written; no call fails for it.
@@ -238,14 +256,12 @@ mod tests {
 
     #[test]
     fn sentences_name_function_error_and_reason() {
-        let at = SystemTime::now();
-        let message =
-            Message { symbol: 0, error: CUresult::CUDA_ERROR_INVALID_CONTEXT, reason: None, at };
+        let at = UNIX_EPOCH + std::time::Duration::from_millis(86_400_000 + 3_723_004);
+        let error = CUresult::CUDA_ERROR_INVALID_CONTEXT;
+        let message = Message { symbol: 0, error, reason: None, at, thread: 5 };
         let sentence = message.sentence();
-        assert!(
-            sentence.contains(SYMBOLS[0]) && sentence.contains("CUDA_ERROR_INVALID_CONTEXT (201)"),
-            "{sentence}"
-        );
+        let start = "[01:02:03.004][5][CUDA][E] Returning 201 (CUDA_ERROR_INVALID_CONTEXT) from ";
+        assert!(sentence.starts_with(&format!("{start}{}: ", SYMBOLS[0])), "{sentence}");
         let message = Message { reason: Some("the cat sat on it".into()), ..message };
         assert!(message.sentence().ends_with("the cat sat on it\n"));
     }

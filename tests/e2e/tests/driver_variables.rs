@@ -49,8 +49,8 @@ fn errors_are_told_of_where_is_said() {
     let folder = Folder::create();
     let file = folder.path("log");
     let expected = [
-        "cuMemFree_v2 returned CUDA_ERROR_INVALID_VALUE (1)",
-        "cuMemAlloc_v2 returned CUDA_ERROR_OUT_OF_MEMORY (2)",
+        "[CUDA][E] Returning 1 (CUDA_ERROR_INVALID_VALUE) from cuMemFree_v2",
+        "[CUDA][E] Returning 2 (CUDA_ERROR_OUT_OF_MEMORY) from cuMemAlloc_v2",
     ];
     let outcomes = run(&server, &[("CUDA_LOG_FILE", &file)]);
     expect(&outcomes, &[]);
