@@ -28,6 +28,10 @@ fn ends_with_its_code(how: &str) {
     // Which thread is where differs each time.
     for _ in 0..5 {
         each_way(how, |way, outcome| {
+            // NVIDIA's own driver crashes then (seen with release 580).
+            if way == "directly" && Driver::chosen() == Driver::Nvidia {
+                return;
+            }
             assert_eq!(outcome.status.code(), Some(CODE), "{how} {way}: {outcome:?}");
         });
     }
