@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use outboard_abi::{
-    CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_SURFACE_LDST, CUresult,
-};
+use outboard_abi::{CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_SURFACE_LDST};
 use outboard_front::backend::{ContextId, DevicePtr, Resource, Result, Sampler, View};
 use outboard_simt::texture as simt;
 use outboard_wire::arrays::element;
 
-use super::{ALIGNMENT, PITCH, component, image_of, invalid, sampler};
+use super::{ALIGNMENT, PITCH, component, image_of, invalid, sampler, view};
 use crate::array::Array;
 use crate::cpu::Cpu;
 
@@ -59,7 +57,7 @@ impl Cpu {
         ctx: ContextId,
         resource: &Resource,
         described: &Sampler,
-        view: Option<&View>,
+        part: Option<&View>,
     ) -> Result<u64> {
         let mut sampler = sampler(described)?;
         let keep: Option<Arc<dyn std::any::Any + Send + Sync>>;
@@ -67,7 +65,7 @@ impl Cpu {
         let is_layered = |array: &Array| {
             array.descriptor.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0
         };
-        let levels = match resource {
+        let mut levels = match resource {
             Resource::Array(name) => {
                 let array = self.arrays.get(*name)?;
                 layered = is_layered(&array);
@@ -95,13 +93,11 @@ impl Cpu {
                 vec![self.image_in_memory(ctx, resource)?]
             }
         };
-        if view.is_some() {
-            // Other formats and parts of an array are not read here.
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        if let Some(part) = part {
+            levels = view::seen(&levels, layered, part)?;
         }
         let component = levels.first().ok_or_else(invalid)?.component;
-        let float = component.is_float() || (sampler.fractions && component.bytes() < 4);
-        if sampler.linear && !float {
+        if sampler.linear && !component.is_float() && component.bytes() == 4 {
             return Err(invalid());
         }
         let texture = simt::Texture { levels, sampler, layered, keep };

@@ -1,6 +1,7 @@
 //! Texture and surface objects: from descriptions to what the engine reads.
 
 mod calls;
+mod view;
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -143,7 +143,7 @@ fn taps(
 
 fn sample(texture: &Texture, level: usize, position: &Position, float: bool) -> Texel {
     let image = &texture.levels[level.min(texture.levels.len() - 1)];
-    let linear = texture.sampler.linear && is_float(texture);
+    let linear = texture.sampler.linear;
     let layer = position.layer.min(image.size[2] - 1);
     let taps = taps(texture, image, position, linear, float);
     let read = |corner: usize| {
@@ -157,6 +157,7 @@ fn sample(texture: &Texture, level: usize, position: &Position, float: bool) -> 
     if !linear || !float {
         return read(0);
     }
+    let mixed = Mixed::of(texture);
     let mut sums = [0.0f64; 4];
     for corner in 0..1 << position.dimensions {
         let weight =
@@ -165,11 +166,46 @@ fn sample(texture: &Texture, level: usize, position: &Position, float: bool) -> 
         if weight != 0.0 {
             let texel = read(corner);
             for (sum, bits) in sums.iter_mut().zip(texel) {
-                *sum += weight * f64::from(f32::from_bits(bits));
+                *sum += weight * mixed.number(bits);
             }
         }
     }
-    sums.map(|sum| (sum as f32).to_bits())
+    sums.map(|sum| mixed.bits(sum))
+}
+
+/// What linear filtering mixes.
+#[derive(Clone, Copy)]
+enum Mixed {
+    Floats,
+    Unsigned,
+    Signed,
+}
+
+impl Mixed {
+    fn of(texture: &Texture) -> Mixed {
+        match texture.levels[0].component {
+            _ if is_float(texture) => Mixed::Floats,
+            Component::Signed(_) => Mixed::Signed,
+            _ => Mixed::Unsigned,
+        }
+    }
+
+    fn number(self, bits: u32) -> f64 {
+        match self {
+            Mixed::Floats => f32::from_bits(bits).into(),
+            Mixed::Unsigned => bits.into(),
+            Mixed::Signed => (bits as i32).into(),
+        }
+    }
+
+    /// A GPU gives the integer that is nearest, of two the greater (seen on an H200 with unsigned
+    /// ones).
+    fn bits(self, number: f64) -> u32 {
+        match self {
+            Mixed::Floats => (number as f32).to_bits(),
+            Mixed::Unsigned | Mixed::Signed => (number + 0.5).floor() as i32 as u32,
+        }
+    }
 }
 
 /// One component of the four elements that linear filtering would mix.
