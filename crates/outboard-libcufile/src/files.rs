@@ -1,6 +1,6 @@
 //! Files that are registered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -15,10 +15,12 @@ pub(crate) struct File {
     /// The driver library's number.
     pub(crate) number: u64,
     table: &'static Table,
-    fd: RawFd,
-    /// Device and inode.
-    place: (u64, u64),
+    opened: Opened,
 }
+
+/// A descriptor, and the device and inode of the file that it was: the number of a descriptor that
+/// was closed may be another file's later.
+type Opened = (RawFd, (u64, u64));
 
 impl Drop for File {
     fn drop(&mut self) {
@@ -26,12 +28,14 @@ impl Drop for File {
     }
 }
 
+#[derive(Default)]
 struct Files {
     last: usize,
-    all: Option<HashMap<usize, Arc<File>>>,
+    by_handle: HashMap<usize, Arc<File>>,
+    opened: HashSet<Opened>,
 }
 
-static FILES: Mutex<Files> = Mutex::new(Files { last: 0, all: None });
+static FILES: Mutex<Option<Files>> = Mutex::new(None);
 
 /// Handles are multiples of this, as addresses would be.
 const STEP: usize = 16;
@@ -42,19 +46,18 @@ pub(crate) fn register(fd: RawFd) -> Result<Handle> {
         return Err(INVALID);
     }
     let (place, writable) = regular(fd)?;
+    let opened = (fd, place);
     let mut files = FILES.lock();
-    let all = files.all.get_or_insert_default();
-    // The number of a descriptor that was closed may be another file's now.
-    if all.values().any(|file| file.fd == fd && file.place == place) {
+    let files = files.get_or_insert_default();
+    if files.opened.contains(&opened) {
         return Err(Failure::Code(code::HANDLE_ALREADY_REGISTERED));
     }
     let table = table()?;
     let number = table.open(fd, writable)?;
-    let file = Arc::new(File { number, table, fd, place });
     files.last += STEP;
-    let handle = files.last;
-    files.all.get_or_insert_default().insert(handle, file);
-    Ok(handle as Handle)
+    files.by_handle.insert(files.last, Arc::new(File { number, table, opened }));
+    files.opened.insert(opened);
+    Ok(files.last as Handle)
 }
 
 /// Where a file or block device is, and whether it may be written.
@@ -81,12 +84,16 @@ pub(crate) fn look(handle: Handle) -> Result<Arc<File>> {
         return Err(INVALID);
     }
     let files = FILES.lock();
-    let found = files.all.as_ref().and_then(|all| all.get(&(handle as usize))).cloned();
+    let found = files.as_ref().and_then(|files| files.by_handle.get(&(handle as usize))).cloned();
     found.ok_or(Failure::Code(code::HANDLE_NOT_REGISTERED))
 }
 
 /// Forgets a file; transfers that are under way end well. Whether there was one.
 pub(crate) fn deregister(handle: Handle) -> bool {
-    let file = FILES.lock().all.as_mut().and_then(|all| all.remove(&(handle as usize)));
-    file.is_some()
+    let removed = FILES.lock().as_mut().and_then(|files| {
+        let file = files.by_handle.remove(&(handle as usize))?;
+        files.opened.remove(&file.opened);
+        Some(file)
+    });
+    removed.is_some()
 }
