@@ -56,9 +56,11 @@ fn recordings(release: &str) -> PathBuf {
 /// of it, as `cargo xtask mixed` leaves them in `target/mixed`.
 const RECORD: &str = "OUTBOARD_RECORD";
 
-/// A server that answers the same each time: it knows no images from before.
+/// A server that answers the same each time and on each machine: it knows no images from before,
+/// and its device has as much memory everywhere, which decides where allocations may lie.
 fn recorded_server() -> Server {
-    Server::start_with(&["--driver", "cpu", "--image-cache", "off"], &[])
+    let variables = [("OUTBOARD_CPU_MEMORY", "8G")];
+    Server::start_with(&["--driver", "cpu", "--image-cache", "off"], &variables)
 }
 
 #[test]
