@@ -1,5 +1,5 @@
-"""A framework that makes its kernels while it runs, in a process that has chosen its server by itself. Needs, in the environment of the tests:
-pip install numba==0.61.2 cuda-python==12.8.0 nvidia-cuda-nvcc-cu12==12.8.93 nvidia-cuda-runtime-cu12==12.8.90"""
+"""A framework that makes its kernels while it runs, in a process that has chosen its server by itself. `xtask/src/python.rs`
+installs what it needs."""
 
 import importlib.util
 from pathlib import Path

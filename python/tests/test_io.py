@@ -114,7 +114,6 @@ assert open(folder + "/out", "rb").read() == bytes(5) + data[:SIZE - 1]
 
 
 def test_the_server_moves_files_of_kvikio(sharing, tmp_path):
-    """Needs, in the environment of the tests: pip install kvikio-cu12"""
     if importlib.util.find_spec("kvikio") is None:
         pytest.skip("kvikio is not installed")
     profile = tmp_path / "profile"

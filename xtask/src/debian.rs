@@ -1,10 +1,40 @@
 //! Packages of Debian's that are unpacked and not installed.
 
+use crate::test::Count;
 use crate::util;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// Where [`take_program`] lays out a program.
+pub(crate) fn program(name: &str) -> PathBuf {
+    util::target_dir().join(name).join(name)
+}
+
+/// Lays out a program of a package, unless it is there.
+pub(crate) fn take_program(name: &str, package: &str) -> Result<()> {
+    let program = program(name);
+    if program.exists() {
+        return Ok(());
+    }
+    util::step(&format!("taking {name} out of Debian's package"));
+    whole(program.parent().context("it lies in a folder")?, |new| {
+        unpack(&download(&[package], new)?, new)?;
+        let taken = fs::rename(new.join("usr/bin").join(name), new.join(name));
+        taken.with_context(|| format!("{package} has {name}"))?;
+        fs::remove_dir_all(new.join("usr")).context("cannot remove the rest")
+    })
+}
+
+/// As [`take_program`], as a step of `cargo xtask test`: without the program, the tests that need it
+/// say that they are skipped.
+pub(crate) fn attempt_program(name: &str, package: &str) -> Count {
+    match take_program(name, package) {
+        Ok(()) => Count::ONE,
+        Err(error) => Count::skipped(format!("{name}: Debian's package cannot be had: {error:#}")),
+    }
+}
 
 /// Downloads packages into a folder; where they lie.
 pub(crate) fn download(packages: &[&str], folder: &Path) -> Result<Vec<PathBuf>> {

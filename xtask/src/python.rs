@@ -14,8 +14,32 @@ use crate::util::{self, root, step};
 
 /// What the tests need from PyPI.
 const PACKAGES: [&str; 3] = ["pytest==9.2.0", "pytest-timeout==2.4.0", "setuptools==80.9.0"];
-/// Jupyter's kernel for Python, and what starts kernels. Without them some tests are skipped.
-const JUPYTER: [&str; 2] = ["ipykernel==7.4.0", "jupyter_client==8.10.0"];
+/// Projects whose packages some tests use, with what pip is told for each. Without one, its tests
+/// are skipped.
+const OTHERS: [(&str, &[&str]); 3] = [
+    ("Jupyter's kernel", &["ipykernel==7.4.0", "jupyter_client==8.10.0"]),
+    (
+        "Numba",
+        &[
+            "numba==0.61.2",
+            "cuda-python==12.8.0",
+            "nvidia-cuda-nvcc-cu12==12.8.93",
+            "nvidia-cuda-runtime-cu12==12.8.90",
+        ],
+    ),
+    // Without what only CuPy needs: 2 GB.
+    (
+        "kvikio",
+        &[
+            "--no-deps",
+            "kvikio-cu12==26.10.0",
+            "libkvikio-cu12==26.10.0",
+            "rapids-logger==0.3.0",
+            "cuda-pathfinder==1.9.1",
+            "nvidia-cufile-cu12==1.14.1.1",
+        ],
+    ),
+];
 /// Where the tests are.
 const PLACE: &str = "python";
 /// How many seconds a test may take.
@@ -58,15 +82,22 @@ pub(crate) fn with_jupyter() -> Result<PathBuf> {
 fn environment(folder: &Path) -> Result<PathBuf> {
     let (venv, stamp) = (folder.join("venv"), folder.join("packages.txt"));
     let python = venv.join("bin/python");
-    let wanted = [&PACKAGES[..], &JUPYTER].concat().join("\n");
+    let all = std::iter::once(&PACKAGES[..]).chain(OTHERS.map(|(_, packages)| packages));
+    let wanted = all.collect::<Vec<_>>().concat().join("\n");
     if !python.exists() || !fs::read_to_string(&stamp).is_ok_and(|had| had == wanted) {
-        step("installing pytest and a kernel of Jupyter from PyPI");
+        step("installing pytest, a kernel of Jupyter, Numba and kvikio from PyPI");
         fs::create_dir_all(folder)?;
         util::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
         util::run(pip(&python).args(PACKAGES))?;
-        match util::run(pip(&python).args(JUPYTER)) {
-            Ok(()) => fs::write(&stamp, wanted)?,
-            Err(error) => step(&format!("there is no kernel of Jupyter: {error:#}")),
+        let mut is_whole = true;
+        for (project, packages) in OTHERS {
+            if let Err(error) = util::run(pip(&python).args(packages)) {
+                step(&format!("{project} cannot be had: {error:#}"));
+                is_whole = false;
+            }
+        }
+        if is_whole {
+            fs::write(&stamp, wanted)?;
         }
     }
     Ok(python)

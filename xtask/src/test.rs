@@ -100,8 +100,9 @@ const fn step_of(name: &'static str, action: fn(&Args) -> Result<Found>) -> Step
 
 /// What only builds or fetches, and apart from what the other steps build. It takes what processors
 /// have left, so that tests which wait leave nothing idle.
-const BESIDE: [Step; 9] = [
+const BESIDE: [Step; 10] = [
     step_of("etcd", |_| Ok(crate::etcd::attempt().into())),
+    step_of("promtool", |_| Ok(crate::debian::attempt_program("promtool", "prometheus").into())),
     step_of("rdma headers", |_| Ok(crate::rdma::attempt().into())),
     step_of("test programs", |_| done(programs::ensure())),
     step_of("mpi", |_| Ok(crate::mpi::attempt()?.into())),
@@ -165,8 +166,9 @@ const END_TO_END: &str = "tests/e2e";
 const IDLE: &str = "slurm";
 
 /// What a step of [`STEPS`] waits for.
-const NEEDS: [(&str, &str); 12] = [
+const NEEDS: [(&str, &str); 13] = [
     ("unit tests", "etcd"),
+    ("unit tests", "promtool"),
     ("unit tests", "rdma headers"),
     ("end to end", "etcd"),
     ("end to end", "test programs"),
@@ -235,9 +237,9 @@ fn all(args: &Args) -> Vec<Row> {
     let mut outlook = Outlook::read();
     let mut rows = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The first two are waited for soonest, and the first takes seconds. Of the others, the
-            // last parts of each keep only one processor busy.
-            let (first, rest) = BESIDE.split_at(2);
+            // The first three are waited for soonest, and take seconds. Of the others, the last parts
+            // of each keep only one processor busy.
+            let (first, rest) = BESIDE.split_at(3);
             for (steps, jobs) in [(first, 1), (rest, util::processors())] {
                 let _ = util::for_each(steps, jobs, |step| {
                     beside.run(step.name, &["--yielding"]);
