@@ -27,8 +27,8 @@ pub(crate) fn take_program(name: &str, package: &str) -> Result<()> {
     })
 }
 
-/// As [`take_program`], as a step of `cargo xtask test`: without the program, the tests that need it
-/// say that they are skipped.
+/// As [`take_program`], as a step of `cargo xtask test`: without the program, the tests that need
+/// it say that they are skipped.
 pub(crate) fn attempt_program(name: &str, package: &str) -> Count {
     match take_program(name, package) {
         Ok(()) => Count::ONE,

@@ -237,8 +237,8 @@ fn all(args: &Args) -> Vec<Row> {
     let mut outlook = Outlook::read();
     let mut rows = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The first three are waited for soonest, and take seconds. Of the others, the last parts
-            // of each keep only one processor busy.
+            // The first three are waited for soonest, and take seconds. Of the others, the last
+            // parts of each keep only one processor busy.
             let (first, rest) = BESIDE.split_at(3);
             for (steps, jobs) in [(first, 1), (rest, util::processors())] {
                 let _ = util::for_each(steps, jobs, |step| {
