@@ -65,10 +65,11 @@ static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu::new(Config::from_environment()
 /// Has the process know that a context is faulted. What its kernels printed appears first: calls
 /// that find the context faulted do not reach the device any more.
 fn fault(ctx: ContextId, error: CUresult) {
-    if let Ok(context) = Cpu::get().context(ctx) {
+    let cpu = Cpu::get();
+    if let Ok(context) = cpu.context(ctx) {
         context.output.flush();
     }
-    if let Some(faults) = Cpu::get().faults.get() {
+    if let Some(faults) = cpu.faults.get() {
         faults.fault(ctx, error);
     }
 }

@@ -132,8 +132,7 @@ impl Scheduler {
         after: Option<Ticket>,
     ) -> Result<Ticket> {
         let mut state = self.with_place(lane);
-        self.need_executor(&mut state)?;
-        let (ticket, runnable) = state.place(ctx, lane, work, after)?;
+        let (ticket, runnable) = self.place(&mut state, ctx, lane, work, after)?;
         if let Some(mut node) = runnable {
             if node.work.is_instant() {
                 // Nothing is before it and it takes no longer than handing it over would.
@@ -157,13 +156,26 @@ impl Scheduler {
         work: Work,
     ) -> Result<()> {
         let mut state = self.with_place(lane);
-        self.need_executor(&mut state)?;
-        let (_, runnable) = state.place(ctx, lane, work, None)?;
+        let (_, runnable) = self.place(&mut state, ctx, lane, work, None)?;
         if let Some(node) = runnable {
             self.run_placed(&mut state, lane, node);
         }
         self.kick(&mut state);
         Ok(())
+    }
+
+    /// Gives work its place in the lane. What nothing is before comes back, for the caller to run
+    /// or to make ready. Nothing gets a place that nobody would run.
+    fn place(
+        &'static self,
+        state: &mut State,
+        ctx: ContextId,
+        lane: Lane,
+        work: Work,
+        after: Option<Ticket>,
+    ) -> Result<(Ticket, Option<Node>)> {
+        self.need_executor(state)?;
+        state.place(ctx, lane, work, after)
     }
 
     /// Waits while the lane holds too much.
@@ -187,8 +199,7 @@ impl Scheduler {
     /// before it.
     pub(crate) fn run(&'static self, ctx: ContextId, lane: Lane, work: Work) -> Result<()> {
         let mut state = self.state.lock();
-        self.need_executor(&mut state)?;
-        let (ticket, runnable) = state.place(ctx, lane, work, None)?;
+        let (ticket, runnable) = self.place(&mut state, ctx, lane, work, None)?;
         if let Some(node) = runnable {
             self.run_placed(&mut state, lane, node);
             self.kick(&mut state);

@@ -340,16 +340,18 @@ fn all_is_done_by_the_only_thread_that_the_system_has_room_for() {
     };
     let scheduler = with_lanes(Scheduler { start, ..Scheduler::new(|_, _| {}, MOST_QUEUED) });
     let (gate, journal) = (Gate::new(), Journal::default());
-    // Nothing is before these waits: the caller's thread finds that they have to wait.
+    submit(scheduler, lane(9), journal.note("beside"));
+    synchronize(scheduler);
+    // Long enough that the executor sleeps. Nothing is before the wait, so that the caller's thread
+    // finds that it is to be polled for.
+    thread::sleep(std::time::Duration::from_millis(5));
     submit(scheduler, lane(1), gate.wait());
     submit(scheduler, lane(1), journal.note("behind"));
-    for _ in 0..10 {
+    for _ in 0..9 {
         submit(scheduler, lane(9), journal.note("beside"));
     }
     scheduler.wait_all(scheduler.lane_pending(CTX, lane(9)).unwrap());
     assert_eq!(journal.taken(), ["beside"; 10]);
-    // Long enough that the executor sleeps.
-    thread::sleep(std::time::Duration::from_millis(5));
     gate.open();
     synchronize(scheduler);
     assert_eq!(journal.taken().last(), Some(&"behind"));
