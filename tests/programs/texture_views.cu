@@ -150,6 +150,10 @@ static void integers(CUarray_format format) {
     desc.addressMode[0] = desc.addressMode[1] = desc.addressMode[2] = CU_TR_ADDRESS_MODE_CLAMP;
     desc.filterMode = CU_TR_FILTER_MODE_LINEAR, desc.flags = CU_TRSF_READ_AS_INTEGER;
     CUtexObject texture;
+    // Only arrays are seen through views.
+    CUDA_RESOURCE_VIEW_DESC view = {};
+    view.width = WIDTH, view.height = HEIGHT;
+    EXPECT_DRIVER(DRIVER(cuTexObjectCreate)(&texture, &resource, &desc, &view), CUDA_ERROR_INVALID_VALUE);
     CHECK_DRIVER(DRIVER(cuTexObjectCreate)(&texture, &resource, &desc, nullptr));
     DeviceArray<T> out(32);
     read_quarters<<<1, 32>>>(texture, out.get());

@@ -94,6 +94,10 @@ impl Cpu {
             }
         };
         if let Some(part) = part {
+            // Memory has no views.
+            if !matches!(resource, Resource::Array(_) | Resource::Mipmap(_)) {
+                return Err(invalid());
+            }
             levels = view::seen(&levels, layered, part)?;
         }
         let component = levels.first().ok_or_else(invalid)?.component;
