@@ -140,9 +140,10 @@ impl HostMemory {
         let place =
             if self.shared.1.load(Ordering::Relaxed) == 0 { state.take(pages) } else { None };
         let (at, flags) = match place {
-            Some(address) => (address as *mut c_void, MapFlags::PRIVATE | MapFlags::FIXED),
-            None => (core::ptr::null_mut(), MapFlags::PRIVATE),
+            Some(address) => (address as *mut c_void, MapFlags::SHARED | MapFlags::FIXED),
+            None => (core::ptr::null_mut(), MapFlags::SHARED),
         };
+        // As natively, forked children have the same memory, not a copy of it.
         // SAFETY: a new mapping, at an address of the kernel's choice or in a free part of the
         // range that we have reserved.
         let memory = unsafe {

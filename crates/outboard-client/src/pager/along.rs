@@ -1,5 +1,5 @@
 //! Memory that the answer to a wait brings, as the device has it then: pages that the program is
-//! likely to touch after the wait, and edges, whose touches the pager cannot notice.
+//! likely to touch after the wait, and memory whose touches the pager does not notice.
 //!
 //! Of a region that the device does not write to, the answer says only whether that is still so.
 //!
@@ -17,9 +17,6 @@ use super::store::Kind;
 use outboard_wire::UnifiedPtr;
 use outboard_wire::limits::MAX_COMPARED;
 
-/// Edges that come with one answer, at most: each is less than a page.
-const MOST_EDGES: usize = 16;
-
 /// A wait under way.
 #[derive(Debug, Default)]
 pub(crate) struct Wait {
@@ -28,10 +25,12 @@ pub(crate) struct Wait {
     /// The number of the wait, among those that bring pages.
     number: u64,
     /// Addresses and lengths of what is to come with the answer.
-    places: Vec<(UnifiedPtr, u32)>,
-    seed: u64,
-    /// Regions that are to be compared: their addresses, lengths and sums.
-    known: Vec<(UnifiedPtr, u32, u64)>,
+    pub(super) places: Vec<(UnifiedPtr, u32)>,
+    pub(super) seed: u64,
+    /// What is to be compared: addresses, lengths and sums.
+    pub(super) known: Vec<(UnifiedPtr, u32, u64)>,
+    /// Memory that stays accessible of which all comes or is compared, with its version.
+    pub(super) versions: Vec<(UnifiedPtr, u64)>,
 }
 
 /// The memory that the answer to a wait has brought.
@@ -47,6 +46,11 @@ impl Wait {
     /// One for work up to number `latest`, with which nothing comes.
     pub(super) fn of(latest: u64) -> Wait {
         Wait { latest, ..Wait::default() }
+    }
+
+    /// A question that waits for nothing.
+    pub(super) fn question(seed: u64) -> Wait {
+        Wait { seed, ..Wait::default() }
     }
 
     /// Addresses and lengths of what is to come with the answer.
@@ -70,7 +74,10 @@ impl Wait {
     }
 
     /// What has come, by address; nothing if that is not what was asked for.
-    fn parts<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = (UnifiedPtr, &'a [u8])> {
+    pub(super) fn parts<'a>(
+        &'a self,
+        data: &'a [u8],
+    ) -> impl Iterator<Item = (UnifiedPtr, &'a [u8])> {
         let total: usize = self.places.iter().map(|(_, bytes)| *bytes as usize).sum();
         let places = if data.len() == total { &self.places[..] } else { &[] };
         let mut rest = data;
@@ -88,6 +95,8 @@ impl Inner {
         let mut pages: Vec<(u32, UnifiedPtr, usize)> = Vec::new();
         let mut room = MAX_COMPARED;
         let number = self.waits + 1;
+        wait.seed = self.seed;
+        self.opens.expect(wait, true, &mut room);
         for (base, region) in
             self.regions.iter_mut().filter(|(_, region)| region.home.kind == Kind::Mapped)
         {
@@ -100,10 +109,10 @@ impl Inner {
                 None => pages.extend(region.likely().map(|(page, times)| (times, *base, page))),
             }
         }
-        if pages.is_empty() && self.edges.is_empty() && wait.known.is_empty() {
+        if pages.is_empty() && !wait.brings() {
             return;
         }
-        (self.waits, wait.number, wait.seed) = (number, number, self.seed);
+        (self.waits, wait.number) = (number, number);
         // Those that were touched last.
         pages.sort_unstable();
         pages.truncate(MOST_ALONG);
@@ -117,24 +126,6 @@ impl Inner {
                 _ => wait.places.push((region.address(page), page_bytes() as u32)),
             }
             last = Some((base, page + 1));
-        }
-        for edge in self.edges.iter_mut().take(MOST_EDGES) {
-            edge.coming = Some(wait.number);
-            wait.places.push((edge.address, edge.end().since(edge.address) as u32));
-        }
-    }
-
-    /// Takes in what has come of edges.
-    pub(super) fn take_edges(&mut self, wait: &Wait, data: &[u8]) {
-        let Inner { edges, moved, .. } = self;
-        for (address, part) in wait.parts(data) {
-            let edge = edges
-                .iter_mut()
-                .find(|edge| edge.address == address && edge.coming == Some(wait.number));
-            if let Some(edge) = edge {
-                edge.take(part.to_vec(), moved);
-                edge.came = true;
-            }
         }
     }
 

@@ -1,7 +1,11 @@
 //! Finds the words that the program has changed in memory that the device may also write to.
 
+use std::ops::Range;
+
+use outboard_wire::UnifiedPtr;
+
 /// Bytes of a word that two sides do not share.
-const WORD: usize = 4;
+pub(super) const WORD: usize = 4;
 /// Words that are compared at once. So many that did not change, where a stretch could go on, end
 /// it: to send them would cost more than a message.
 const BLOCK: usize = 64;
@@ -71,6 +75,28 @@ fn stretch<'a>(new: &'a [u8], first: usize, bits: &[u64]) -> Stretch<'a> {
     Stretch { from: from * WORD, mask, data: &new[from * WORD..to * WORD] }
 }
 
+/// Runs of words that differ, with at most `gap` bytes between them that do not. The bytes begin at
+/// `address`, and words are those of 4 bytes that memory has, of which the first and the last here
+/// may be parts: a run for each byte that differs would be one for each number that a kernel counts
+/// up.
+pub(super) fn runs(old: &[u8], new: &[u8], address: UnifiedPtr, gap: usize) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let all = old.len().min(new.len());
+    let mut start = 0;
+    while start < all {
+        let word = WORD - (address.0 as usize + start) % WORD;
+        let end = (start + word).min(all);
+        if old[start..end] != new[start..end] {
+            match runs.last_mut() {
+                Some(run) if start - run.end <= gap => run.end = end,
+                _ => runs.push(start..end),
+            }
+        }
+        start = end;
+    }
+    runs
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +148,38 @@ mod tests {
             .fold((0, 0), |sum, it| (sum.0 + 1, sum.1 + it.data.len()));
         assert_eq!((messages, bytes), (256, 256 * 6 * WORD));
         assert_eq!(stretches(&old, &old, 1 << 20).count(), 0);
+    }
+
+    #[test]
+    fn runs_differ_and_are_joined_over_gaps() {
+        let (old, at) = ([0u8; 24], UnifiedPtr(4096));
+        let mut new = old;
+        [1, 2, 9, 23].iter().for_each(|byte| new[*byte] = 1);
+        assert_eq!(runs(&old, &new, at, 0), [0..4, 8..12, 20..24]);
+        assert_eq!(runs(&old, &new, at, 4), [0..12, 20..24]);
+        assert!(runs(&old, &old, at, 9).is_empty());
+    }
+
+    fn only(run: Range<usize>) -> Vec<Range<usize>> {
+        std::iter::once(run).collect()
+    }
+
+    #[test]
+    fn words_that_follow_each_other_are_one_run_wherever_their_bytes_differ() {
+        let old: Vec<u8> = (0..400u32).flat_map(u32::to_le_bytes).collect();
+        let new: Vec<u8> = (0..400u32).flat_map(|word| (word + 1).to_le_bytes()).collect();
+        assert_eq!(runs(&old, &new, UnifiedPtr(4096), 0), only(0..1600));
+    }
+
+    #[test]
+    fn words_are_those_of_memory_also_where_it_begins_within_one() {
+        let (old, at) = ([0u8; 9], UnifiedPtr(4099));
+        let mut new = old;
+        [0, 2].iter().for_each(|byte| new[*byte] = 1);
+        assert_eq!(runs(&old, &new, at, 0), only(0..5));
+        new[0] = 0;
+        assert_eq!(runs(&old, &new, at, 0), only(1..5));
+        new[8] = 1;
+        assert_eq!(runs(&old, &new, at, 0), only(1..9));
     }
 }

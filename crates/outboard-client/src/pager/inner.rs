@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use outboard_front::backend::{ContextId, ObjectId, Result, StreamId, UnifiedPtr};
 
-use super::edge::Edge;
 use super::fault::{self, Service};
 use super::moved::Moved;
+use super::open::{Looks, Opens, Uses};
 use super::region::Region;
 use super::store::{Kind, Store};
-use super::{Done, StreamName};
+use super::{Brought, Done, StreamName, Wait};
 
 /// Represents a context's streams whose end no event shows: destroyed ones, and unknown ones.
 const ENDED: StreamId = StreamId(u64::MAX);
@@ -19,7 +19,8 @@ pub(super) struct Inner {
     /// The thread that answers faults, once it has been started.
     pub(super) service: Option<&'static Service>,
     pub(super) regions: BTreeMap<UnifiedPtr, Region>,
-    pub(super) edges: Vec<Edge>,
+    pub(super) opens: Opens,
+    pub(super) looks: Looks,
     /// Streams with work that no wait has covered yet, and the number of the latest work.
     pub(super) outstanding: BTreeMap<StreamName, u64>,
     /// Those of them that have been destroyed, though an event can still show the end of their
@@ -46,7 +47,8 @@ impl Inner {
         Inner {
             service: None,
             regions: BTreeMap::new(),
-            edges: Vec::new(),
+            opens: Opens::new(),
+            looks: Looks::new(),
             outstanding: BTreeMap::new(),
             ended: BTreeSet::new(),
             work: 0,
@@ -71,9 +73,9 @@ impl Inner {
     }
 
     pub(super) fn publish_with(&self, more: Option<(UnifiedPtr, UnifiedPtr)>) {
-        let ranges = self.regions.values().map(|region| (region.range().start, region.range().end));
+        let ranges = self.regions.values().map(Region::range).chain(self.opens.pages());
         if let Some(service) = self.service {
-            service.publish(ranges.chain(more));
+            service.publish(ranges.map(|range| (range.start, range.end)).chain(more));
         }
     }
 
@@ -90,7 +92,7 @@ impl Inner {
         store: &dyn Store,
         which: impl Fn(&Region) -> bool,
     ) -> Result<()> {
-        let Inner { regions, edges, sent, moved, outstanding, .. } = self;
+        let Inner { regions, sent, moved, outstanding, .. } = self;
         let (mut armed, mut later) = (false, false);
         for region in regions.values_mut().filter(|region| region.has_open_pages() && which(region))
         {
@@ -107,20 +109,25 @@ impl Inner {
             }
             later |= region.due.is_some();
         }
-        let outcome = edges.iter_mut().try_for_each(|edge| edge.flush(store, moved));
         if later {
             self.ring();
         }
-        outcome
+        Ok(())
+    }
+
+    /// Sends what the program has written to memory that stays accessible.
+    pub(super) fn flush_opens(&mut self, store: &dyn Store, uses: Uses) -> Result<bool> {
+        let works = !self.outstanding.is_empty();
+        self.opens.flush(store, uses, works, &mut self.moved)
     }
 
     /// Sends what the program has written, and waits until the server has it.
     pub(super) fn flush_and_settle(&mut self, store: &dyn Store) -> Result<()> {
-        let outcome = self.flush(store, |_| true);
+        let outcome = self.flush(store, |_| true).and(self.flush_opens(store, Uses::Any).map(drop));
         let settled = self.sent.keys().try_for_each(|home| store.settle(*home));
         let mapped = self.regions.iter().find(|(_, region)| region.home.kind == Kind::Mapped);
         let place = mapped.map(|(base, region)| (region.home, *base));
-        let arrived = place.or(self.edges.first().map(|edge| (edge.home, edge.address)));
+        let arrived = place.or(self.opens.first());
         let arrived = arrived.map_or(Ok(()), |(home, address)| {
             let mut byte = 0u8;
             // The server takes commands in order. SAFETY: a byte of this function.
@@ -146,7 +153,14 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) fn invalidate(&mut self, store: &dyn Store) {
+    /// Has the program see what the device has written to memory that stays accessible, once a wait
+    /// has ended.
+    pub(super) fn take_opens(&mut self, store: &dyn Store, wait: &Wait, brought: &Brought<'_>) {
+        let works = !self.outstanding.is_empty();
+        self.opens.take(store, (wait, brought), self.seed, works, &mut self.moved);
+    }
+
+    pub(super) fn invalidate(&mut self) {
         // The bytes that come with another wait's answer may be older than the work that this wait
         // covered.
         self.regions.values_mut().for_each(|region| region.coming = None);
@@ -154,12 +168,6 @@ impl Inner {
             .values_mut()
             .filter(|region| region.has_same_pages())
             .for_each(Region::invalidate);
-        for edge in &mut self.edges {
-            edge.coming = None;
-            if !std::mem::take(&mut edge.came) {
-                let _ = edge.bring(store, &mut self.moved);
-            }
-        }
     }
 
     /// Work has been queued in a stream.

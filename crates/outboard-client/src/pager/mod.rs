@@ -13,11 +13,11 @@
 mod along;
 mod common;
 mod difference;
-mod edge;
 mod fault;
 mod glimpse;
 mod inner;
 mod moved;
+mod open;
 mod pages;
 mod region;
 mod store;
@@ -35,12 +35,14 @@ use std::time::{Duration, Instant};
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result, ServerId, StreamId, UnifiedPtr};
 use outboard_transport::reserved::Reserved;
+use outboard_wire::limits::MAX_COMPARED;
 use outboard_wire::window::Window;
 use parking_lot::{Mutex, MutexGuard};
 
 use fault::Service;
 use glimpse::{GLIMPSE, GLIMPSES};
 use inner::Inner;
+use open::Uses;
 use region::Region;
 
 pub(crate) use along::{Brought, Wait};
@@ -51,7 +53,7 @@ pub(crate) use pages::PAGE;
 pub(crate) use pages::page_bytes;
 pub(crate) use store::{Home, Kind, Store};
 pub(crate) use tracking::Tracked;
-pub(crate) use work::Done;
+pub(crate) use work::{Done, Queuing};
 
 /// A stream: its context's name and its own.
 pub(crate) type StreamName = (ContextId, StreamId);
@@ -187,7 +189,7 @@ impl Pager {
     fn note_active(&self, inner: &mut Inner) {
         let active = self.has_common.load(Ordering::Acquire)
             || !inner.regions.is_empty()
-            || !inner.edges.is_empty();
+            || !inner.opens.is_empty();
         if !active {
             inner.clear();
             self.note_busy(inner);
@@ -216,12 +218,11 @@ impl Pager {
             self.service
                 .start(
                     move |address, write| self.open(address, write),
-                    move || self.close_in_time(),
+                    move || self.close_in_time().into_iter().chain(self.look_in_time()).min(),
                 )
                 .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
             inner.service = Some(&self.service);
         }
-        fault::arm().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
         if self.set_active(OWN, true) {
             tell_all();
         }
@@ -252,6 +253,39 @@ impl Pager {
                 regions.values_mut().for_each(|region| region.distrust(store, moved));
             }
         }
+    }
+
+    /// Has running kernels and the program see what the other has written to memory that stays
+    /// accessible, on the pager's thread; when to call again.
+    fn look_in_time(&self) -> Option<Duration> {
+        let store = self.store().ok()?;
+        let mut inner = self.lock();
+        let now = Instant::now();
+        let due = inner.looks.due()?;
+        if due > now {
+            return Some(due - now);
+        }
+        if inner.outstanding.is_empty() || inner.opens.is_empty() {
+            inner.looks.found_nothing();
+            return inner.looks.due().map(|due| due.saturating_duration_since(now));
+        }
+        // What cannot be sent now is reported by the program's next call.
+        let sent = inner.flush_opens(store, Uses::Any).unwrap_or(false);
+        let mut question = Wait::question(inner.seed);
+        inner.opens.expect(&mut question, false, &mut { MAX_COMPARED });
+        let ctx = inner.opens.first().map(|(home, _)| home.ctx)?;
+        // Threads queue work meanwhile.
+        drop(inner);
+        let same = store.compare(ctx, question.seed(), question.known());
+        let mut inner = self.lock();
+        let Inner { opens, looks, moved, outstanding, .. } = &mut *inner;
+        // Once a wait has ended, it is what brings bytes.
+        let came = match same {
+            Ok(same) if !outstanding.is_empty() => opens.take_look(store, (&question, same), moved),
+            _ => false,
+        };
+        looks.looked(now.elapsed(), sent || came);
+        looks.due().map(|due| due.saturating_duration_since(Instant::now()))
     }
 
     /// Closes mapped memory that has been open long enough while the device works, on the pager's

@@ -56,6 +56,15 @@ pub(crate) trait Store: Send + Sync {
     /// and each word whole.
     fn patch(&self, home: Home, address: UnifiedPtr, mask: &[u8], data: &[u8]) -> Result<()>;
 
+    /// Of several places of mapped memory (address, length, and sum for the seed), whether the
+    /// device has what has that sum.
+    fn compare(
+        &self,
+        ctx: ContextId,
+        seed: u64,
+        known: &[(UnifiedPtr, u32, u64)],
+    ) -> Result<Vec<bool>>;
+
     /// Waits until all bytes pushed to managed memory of `home`'s context have arrived.
     fn settle(&self, home: ContextId) -> Result<()>;
 

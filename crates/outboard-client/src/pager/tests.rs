@@ -2,6 +2,7 @@
 
 mod along;
 mod mapped;
+mod open;
 mod quiet;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use outboard_front::backend::{ContextId, HostPtr, Result};
 use outboard_ranges::own_mappings;
+use outboard_wire::sum::sum;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::*;
@@ -108,6 +110,18 @@ impl Store for &'static Device {
         Ok(())
     }
 
+    fn compare(
+        &self,
+        _: ContextId,
+        seed: u64,
+        known: &[(UnifiedPtr, u32, u64)],
+    ) -> Result<Vec<bool>> {
+        let same = |(address, bytes, known): &(UnifiedPtr, u32, u64)| {
+            sum(seed, &self.read(address.0, *bytes as usize)) == *known
+        };
+        Ok(known.iter().map(same).collect())
+    }
+
     fn settle(&self, _: ContextId) -> Result<()> {
         Ok(())
     }
@@ -155,14 +169,21 @@ fn managed(pages: u64) -> Range<u64> {
 }
 
 /// Memory of the program, which becomes mapped: `skip` bytes from the start of its first page to
-/// `skip` bytes before the end of its last.
+/// `skip` bytes before the end of its last. Whole pages are protected.
 fn mapped(pages: u64, skip: u64) -> Range<u64> {
+    PAGER.lock().opens.limit(Some(0));
+    let range = mapped_of_any_size(pages, skip);
+    PAGER.lock().opens.limit(None);
+    range
+}
+
+fn mapped_of_any_size(pages: u64, skip: u64) -> Range<u64> {
     let memory = pages::Own::zeroed((pages * PAGE) as usize).unwrap();
     let range = memory.at(0) as u64 + skip..memory.at(0) as u64 + pages * PAGE - skip;
     std::mem::forget(memory);
     (range.start..range.end).step_by(64).for_each(|at| set(at, 3));
     // SAFETY: memory that is never given back.
-    unsafe { PAGER.add_mapped(CTX, both(&range), false) }.unwrap();
+    unsafe { PAGER.add_mapped(CTX, both(&range)) }.unwrap();
     range
 }
 

@@ -1,16 +1,31 @@
 //! Starts and ends the tracking of memory.
 
 use std::ops::Range;
+use std::sync::Once;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result, UnifiedPtr};
 
-use super::edge::Edge;
 use super::inner::Inner;
+use super::open::Open;
 use super::pages::{self, Shared, page_bytes};
 use super::region::Region;
 use super::store::{Home, Kind};
-use super::{COMMON, Pager};
+use super::{Brought, COMMON, Pager, Wait, fault};
+use crate::speech;
+
+/// Says that system calls do not reach memory whose pages are protected.
+fn say_protected() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        speech::say(
+            "the program has managed memory, or more page-locked memory that kernels use than stays \
+             accessible: system calls that read or write it there may fail with EFAULT, and a \
+             handler for SIGSEGV that is set from now on may get faults that are not the program's \
+             (docs/limits.md, \"Weak spots\")",
+        );
+    });
+}
 
 /// How much of a range is tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +44,7 @@ pub(super) struct Released {
     /// First addresses, where the bytes are, the pages, and which of them the device may have
     /// changed.
     pub(super) regions: Vec<(UnifiedPtr, Home, Shared, Vec<bool>)>,
-    pub(super) edges: Vec<Edge>,
+    pub(super) opens: Vec<Open>,
     /// Whether there is work that no wait has covered yet. A wait that ends from now on finds
     /// nothing here to tell of what that work has written.
     pub(super) is_busy: bool,
@@ -49,6 +64,8 @@ impl Pager {
     ) -> Result<bool> {
         let mut inner = self.lock();
         self.start(&mut inner)?;
+        fault::arm().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+        say_protected();
         let home = Home { kind: Kind::Managed, ctx: home };
         let Ok(region) =
             Region::managed(home, base, bytes, span.into_iter().collect(), fresh, &self.reserved)
@@ -99,8 +116,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Tracks memory of the program, which the device has under the same addresses, zeroed.
-    /// `in_children` leaves it to forked children.
+    /// Tracks memory of the program, which the device has under the same addresses, zeroed. So much
+    /// that it costs little to compare stays accessible.
     ///
     /// # Safety
     /// The memory is readable and writable until [`Pager::remove`].
@@ -108,7 +125,6 @@ impl Pager {
         &'static self,
         ctx: ContextId,
         range: Range<UnifiedPtr>,
-        in_children: bool,
     ) -> Result<()> {
         let home = Home { kind: Kind::Mapped, ctx };
         let (first, last) = (
@@ -117,17 +133,18 @@ impl Pager {
         );
         let mut inner = self.lock();
         self.start(&mut inner)?;
-        let mut edge = |start: UnifiedPtr, end: UnifiedPtr| {
-            if start < end {
-                inner.edges.push(Edge::new(home, start, end.since(start) as usize));
-            }
-        };
-        if first >= last {
-            edge(range.start, range.end);
+        if first >= last || inner.opens.has_room(range.end.since(range.start) as usize) {
+            inner.opens.add(home, &range);
+            inner.publish();
             return Ok(());
         }
-        edge(range.start, first);
-        edge(last, range.end);
+        fault::arm().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+        say_protected();
+        for edge in [range.start..first, last..range.end] {
+            if edge.start < edge.end {
+                inner.opens.add(home, &edge);
+            }
+        }
         let bytes = last.since(first) as usize;
         let seed = inner.seed;
         // Writes that come while the pages are copied wait, by the pager's lock, until the new
@@ -137,7 +154,7 @@ impl Pager {
             // SAFETY: by the contract above; the pages cannot be written to now.
             unsafe {
                 let mut region = Region::mapped(home, first, bytes, seed)?;
-                region.show(in_children)?;
+                region.show()?;
                 Ok(region)
             }
         });
@@ -149,7 +166,7 @@ impl Pager {
             }
             Err(_) => {
                 let _ = pages::protect(first.host(), bytes, pages::Access::Write);
-                inner.edges.retain(|edge| edge.address < range.start || edge.address >= range.end);
+                inner.opens.take_out(&range);
                 inner.publish();
                 Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
             }
@@ -162,8 +179,11 @@ impl Pager {
     pub(crate) fn remove(&self, range: &Range<UnifiedPtr>, keep: bool) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
-        let Inner { regions, edges, moved, .. } = &mut *inner;
-        edges.retain(|edge| edge.address < range.start || edge.address >= range.end);
+        if keep && !inner.outstanding.is_empty() {
+            inner.take_opens(store, &Wait::default(), &Brought::default());
+        }
+        let Inner { regions, opens, moved, .. } = &mut *inner;
+        opens.take_out(range);
         let bases: Vec<UnifiedPtr> =
             regions.range(range.start..range.end).map(|(base, _)| *base).collect();
         for base in bases {
@@ -184,7 +204,7 @@ impl Pager {
         let mut released = Released::default();
         let Ok(store) = self.store() else { return released };
         let mut inner = self.lock();
-        let Inner { regions, edges, moved, outstanding, .. } = &mut *inner;
+        let Inner { regions, opens, moved, outstanding, .. } = &mut *inner;
         released.is_busy = !outstanding.is_empty();
         let bases: Vec<UnifiedPtr> = regions.range(range.clone()).map(|(base, _)| *base).collect();
         for base in bases {
@@ -193,12 +213,7 @@ impl Pager {
             let (memory, stale) = region.release(store, moved);
             released.regions.push((base, home, memory, stale));
         }
-        for edge in edges.extract_if(.., |edge| range.contains(&edge.address)) {
-            let mut edge = edge;
-            // The next call reports bytes that cannot be sent now.
-            let _ = edge.flush(store, moved);
-            released.edges.push(edge);
-        }
+        released.opens = opens.hand_over(range, store, moved);
         released
     }
 
@@ -225,7 +240,8 @@ impl Pager {
         let mut inner = self.lock();
         let of_it = inner.regions.values().filter(|region| region.home.ctx == ctx);
         let ranges: Vec<_> = of_it.map(|region| (region.range(), region.home.kind)).collect();
-        inner.edges.retain(|edge| edge.home.ctx != ctx);
+        inner.opens.forget_context(ctx);
+        inner.publish();
         inner.forget_context(ctx);
         self.note_busy(&inner);
         drop(inner);
@@ -244,7 +260,7 @@ impl Pager {
             covered = COMMON.of_server(server, range);
         }
         let mut inner = self.lock();
-        covered.extend(inner.edges.iter().map(|edge| edge.address..edge.end()));
+        covered.extend(inner.opens.ranges());
         covered
             .extend(inner.regions.range(..range.end).next_back().map(|(_, region)| region.range()));
         covered.extend(inner.region(range.start).map(|region| region.range()));

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use outboard_front::backend::{ContextId, ObjectId, Result, StreamId, UnifiedPtr};
 
 use super::inner::Inner;
+use super::open::Uses;
 use super::store::Kind;
 use super::{Brought, COMMON, Pager, StreamName, Wait, fault};
 
@@ -34,6 +35,22 @@ impl Pager {
     /// Work that may use any tracked memory is about to be queued in a stream: the work sees what
     /// the program has written so far. The caller keeps what is returned until the work counts.
     pub(crate) fn before_work(&self, ctx: ContextId, stream: StreamId) -> Result<Queuing<'_>> {
+        self.prepare(ctx, stream, Uses::Any)
+    }
+
+    /// As [`Pager::before_work`], before a launch that [names](Pager::name) what it uses of memory
+    /// that stays accessible.
+    pub(crate) fn before_launch(&self, ctx: ContextId, stream: StreamId) -> Result<Queuing<'_>> {
+        self.prepare(ctx, stream, Uses::Named)
+    }
+
+    /// A launch is about to be queued that names an address; if it `may_be_kept`, all later work
+    /// may use it, too.
+    pub(crate) fn name(&self, address: UnifiedPtr, may_be_kept: bool) {
+        self.lock().opens.name(address, may_be_kept);
+    }
+
+    fn prepare(&self, ctx: ContextId, stream: StreamId, uses: Uses) -> Result<Queuing<'_>> {
         // The locks of what is common order this with what other threads send.
         self.queuing.fetch_add(1, Ordering::Relaxed);
         let queuing = Queuing(&self.queuing);
@@ -41,6 +58,8 @@ impl Pager {
         {
             let mut inner = self.lock();
             inner.flush(store, |_| true)?;
+            inner.flush_opens(store, uses)?;
+            inner.opens.begin_anew();
             inner.join(store, ctx, stream)?;
         }
         self.common().map_or(Ok(()), |server| COMMON.before_work(server))?;
@@ -56,8 +75,12 @@ impl Pager {
     pub(crate) fn after_work(&self, ctx: ContextId, stream: StreamId) {
         {
             let mut inner = self.lock();
+            let begins = inner.outstanding.is_empty() && !inner.opens.is_empty();
             inner.queued((ctx, stream));
             self.note_busy(&inner);
+            if begins && inner.looks.begin() {
+                inner.ring();
+            }
         }
         if let Some(server) = self.common() {
             COMMON.after_work(server);
@@ -82,6 +105,10 @@ impl Pager {
         let mut wait = Wait::of(inner.work);
         if !inner.outstanding.is_empty() {
             let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
+            // Programs ask in loops whether work is done.
+            if !inner.opens.is_compared() {
+                let _ = inner.flush_opens(store, Uses::Any);
+            }
             if brings {
                 inner.expect(&mut wait);
             }
@@ -104,14 +131,16 @@ impl Pager {
         if inner.outstanding.is_empty() {
             return;
         }
-        // Protections are only of use with our handler in place.
-        let _ = fault::arm();
+        if !inner.regions.is_empty() {
+            // Protections are only of use with our handler in place.
+            let _ = fault::arm();
+        }
         let current = inner.current(wait);
         let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
-        inner.take_edges(wait, brought.data);
-        inner.invalidate(store);
+        inner.invalidate();
         inner.finish(done, wait.latest);
         self.note_busy(&inner);
+        inner.take_opens(store, wait, brought);
         inner.take_along(wait, brought, &current);
         let Inner { wanted, regions, moved, outstanding, .. } = &mut *inner;
         wanted.retain(|(stream, range)| {
@@ -148,9 +177,12 @@ impl Pager {
         let Ok(store) = self.store() else { return };
         {
             let mut inner = self.lock();
-            let _ = fault::arm();
+            if !inner.regions.is_empty() {
+                let _ = fault::arm();
+            }
             let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
-            inner.invalidate(store);
+            inner.invalidate();
+            inner.take_opens(store, &Wait::default(), &Brought::default());
         }
         if self.common().is_some() {
             COMMON.before_function();
@@ -164,6 +196,7 @@ impl Pager {
         let before = inner.sent.clone();
         // Failures are the context's, which the program's next call reports.
         let _ = inner.flush(store, |_| true);
+        let _ = inner.flush_opens(store, Uses::Any);
         for (home, count) in &inner.sent {
             if before.get(home) != Some(count) {
                 let _ = store.settle(*home);

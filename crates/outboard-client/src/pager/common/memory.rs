@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use outboard_wire::HostPtr;
 
+use crate::pager::difference::WORD;
 use crate::pager::pages::{Access, Shared};
 
 /// Where they are.
@@ -16,9 +17,6 @@ pub(super) enum Memory {
     /// protected, since those may be touched under the allocator's locks.
     Part(HostPtr),
 }
-
-/// Bytes that are stored as one, where that is possible.
-pub(super) const WORD: usize = 4;
 
 impl Memory {
     pub(super) fn is_protectable(&self) -> bool {

@@ -5,14 +5,16 @@ use std::ops::Range;
 use outboard_front::backend::{Result, ServerId, UnifiedPtr};
 
 use super::marks::Marks;
-use super::memory::{Memory, WORD};
-use crate::pager::difference::{Stretch, stretches};
+use super::memory::Memory;
+use crate::pager::difference::{Stretch, runs, stretches};
 use crate::pager::moved::Moved;
 use crate::pager::pages::{Own, page_bytes};
 use crate::pager::store::{Home, Kind, Store};
 
 /// The most bytes that are compared and moved at once.
 const PIECE: usize = 1 << 20;
+/// Bytes that may lie between two runs that are sent as one.
+const GAP: usize = 256;
 
 /// A server's bytes of a region, and what is known of them.
 pub(super) struct Mirror {
@@ -233,68 +235,5 @@ impl Mirror {
                 unsafe { self.store.fetch(self.home, base, &raw mut byte, 1, None) }.map(drop)
             }
         }
-    }
-}
-
-/// Bytes that may lie between two runs that are sent as one.
-const GAP: usize = 256;
-
-/// Runs of words that differ, with at most `gap` bytes between them that do not. The bytes begin at
-/// `address`, and words are those of 4 bytes that memory has, of which the first and the last here
-/// may be parts: a run for each byte that differs would be one for each number that a kernel counts
-/// up.
-fn runs(old: &[u8], new: &[u8], address: UnifiedPtr, gap: usize) -> Vec<Range<usize>> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    let all = old.len().min(new.len());
-    let mut start = 0;
-    while start < all {
-        let word = WORD - (address.0 as usize + start) % WORD;
-        let end = (start + word).min(all);
-        if old[start..end] != new[start..end] {
-            match runs.last_mut() {
-                Some(run) if start - run.end <= gap => run.end = end,
-                _ => runs.push(start..end),
-            }
-        }
-        start = end;
-    }
-    runs
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_differ_and_are_joined_over_gaps() {
-        let (old, at) = ([0u8; 24], UnifiedPtr(4096));
-        let mut new = old;
-        [1, 2, 9, 23].iter().for_each(|byte| new[*byte] = 1);
-        assert_eq!(runs(&old, &new, at, 0), [0..4, 8..12, 20..24]);
-        assert_eq!(runs(&old, &new, at, 4), [0..12, 20..24]);
-        assert!(runs(&old, &old, at, 9).is_empty());
-    }
-
-    fn only(run: Range<usize>) -> Vec<Range<usize>> {
-        std::iter::once(run).collect()
-    }
-
-    #[test]
-    fn words_that_follow_each_other_are_one_run_wherever_their_bytes_differ() {
-        let old: Vec<u8> = (0..400u32).flat_map(u32::to_le_bytes).collect();
-        let new: Vec<u8> = (0..400u32).flat_map(|word| (word + 1).to_le_bytes()).collect();
-        assert_eq!(runs(&old, &new, UnifiedPtr(4096), 0), only(0..1600));
-    }
-
-    #[test]
-    fn words_are_those_of_memory_also_where_it_begins_within_one() {
-        let (old, at) = ([0u8; 9], UnifiedPtr(4099));
-        let mut new = old;
-        [0, 2].iter().for_each(|byte| new[*byte] = 1);
-        assert_eq!(runs(&old, &new, at, 0), only(0..5));
-        new[0] = 0;
-        assert_eq!(runs(&old, &new, at, 0), only(1..5));
-        new[8] = 1;
-        assert_eq!(runs(&old, &new, at, 0), only(1..9));
     }
 }

@@ -11,7 +11,7 @@ use super::mirror::Mirror;
 use super::region::Region;
 use super::{Common, State};
 use crate::pager::Pager;
-use crate::pager::edge::Edge;
+use crate::pager::open::Open;
 use crate::pager::pages::{self, Access, Shared, page_bytes};
 use crate::pager::store::{Home, Kind};
 
@@ -48,6 +48,26 @@ fn parts(range: &Range<UnifiedPtr>) -> (Range<UnifiedPtr>, Vec<Range<UnifiedPtr>
     (first..last, edges.into_iter().filter(|edge| edge.start < edge.end).collect())
 }
 
+/// The program's pages, closed, with what it has there.
+///
+/// # Safety
+/// They are readable and writable, and touches of them wait for this thread.
+unsafe fn pages_of(pages: &Range<UnifiedPtr>) -> std::io::Result<Shared> {
+    let (address, bytes) = (pages.start.host(), pages.end.since(pages.start) as usize);
+    let made = pages::protect(address, bytes, Access::Read).and_then(|()| {
+        // SAFETY: by the contract above; the pages cannot be written to now.
+        unsafe {
+            let mut memory = Shared::copy_of(address, bytes)?;
+            memory.show()?;
+            memory.protect(&(0..bytes), Access::None)?;
+            Ok(memory)
+        }
+    });
+    made.inspect_err(|_| {
+        let _ = pages::protect(address, bytes, Access::Write);
+    })
+}
+
 impl Common {
     /// Takes in what a server's pager has at these addresses. The server keeps its part.
     pub(crate) fn take_over(
@@ -74,13 +94,25 @@ impl Common {
             region.mirrors.push(mirror.map_err(out_of_memory)?);
             state.regions.insert(base, region);
         }
-        for Edge { home, address, twin, .. } in released.edges {
-            let memory = Memory::Part(address.host());
-            let of = (owner, whole.clone());
-            let mut region = Region::new(address, twin.len(), memory, of, seed);
-            let mirror = Mirror::of_twin(from.server, home, store, &twin);
-            region.mirrors.push(mirror.map_err(out_of_memory)?);
-            state.regions.insert(address, region);
+        for Open { home, address, twin, .. } in released.opens {
+            // Of several servers, what lies on whole pages is protected.
+            let (middle, edges) = parts(&address.range(twin.len() as u64));
+            for part in std::iter::once(middle.clone()).chain(edges) {
+                let bytes = part.end.since(part.start) as usize;
+                let memory = match part == middle {
+                    true if bytes == 0 => continue,
+                    // SAFETY: page-locked memory stays until it is freed or unregistered.
+                    true => Memory::Pages(unsafe { pages_of(&part) }.map_err(out_of_memory)?),
+                    false => Memory::Part(part.start.host()),
+                };
+                let of = (owner, whole.clone());
+                let mut region = Region::new(part.start, bytes, memory, of, seed);
+                let at = part.start.since(address) as usize;
+                let twin = &twin[at..at + bytes];
+                let mirror = Mirror::of_twin(from.server, home, store, twin);
+                region.mirrors.push(mirror.map_err(out_of_memory)?);
+                state.regions.insert(part.start, region);
+            }
         }
         state.publish(&self.service, None);
         from.pager.publish();
@@ -90,8 +122,7 @@ impl Common {
         Ok(())
     }
 
-    /// Takes in memory of the program that no server has. `in_children` leaves it to forked
-    /// children.
+    /// Takes in memory of the program that no server has.
     ///
     /// # Safety
     /// The memory is readable and writable until [`Common::remove`].
@@ -99,7 +130,6 @@ impl Common {
         &'static self,
         whole: &Range<UnifiedPtr>,
         owner: ContextId,
-        in_children: bool,
     ) -> Result<()> {
         let (middle, edges) = parts(whole);
         let mut state = self.lock();
@@ -110,19 +140,8 @@ impl Common {
             // Writes that come while the pages are copied wait, by the lock, until the new pages
             // are there.
             state.publish(&self.service, Some(middle.clone()));
-            let made = pages::protect(middle.start.host(), bytes, Access::Read).and_then(|()| {
-                // SAFETY: by the contract above; the pages cannot be written to now.
-                unsafe {
-                    let mut memory = Shared::copy_of(middle.start.host(), bytes)?;
-                    memory.show()?;
-                    if !in_children {
-                        memory.keep_from_children();
-                    }
-                    memory.protect(&(0..bytes), Access::None)?;
-                    Ok(memory)
-                }
-            });
-            match made {
+            // SAFETY: by the contract above.
+            match unsafe { pages_of(&middle) } {
                 Ok(memory) => {
                     let memory = Memory::Pages(memory);
                     let of = (owner, whole.clone());
@@ -130,7 +149,6 @@ impl Common {
                     state.regions.insert(middle.start, region);
                 }
                 Err(_) => {
-                    let _ = pages::protect(middle.start.host(), bytes, Access::Write);
                     state.publish(&self.service, None);
                     return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
                 }

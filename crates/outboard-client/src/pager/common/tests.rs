@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result, StreamId};
 use outboard_wire::HostPtr;
+use outboard_wire::sum::sum;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::dup;
@@ -62,6 +63,13 @@ impl Device {
         Ok(run(&mut self.bytes.lock()[at..at + bytes]))
     }
 
+    fn run_meanwhile(&self) {
+        let run = self.meanwhile.lock().take();
+        if let Some(run) = run {
+            run();
+        }
+    }
+
     fn word(&self, address: u64) -> u32 {
         self.with(address, 4, |word| u32::from_ne_bytes(word.try_into().unwrap())).unwrap()
     }
@@ -90,15 +98,14 @@ impl Store for &'static Device {
     }
 
     unsafe fn push(&self, _: Home, to: UnifiedPtr, from: *const u8, bytes: usize) -> Result<()> {
-        if let Some(run) = self.meanwhile.lock().take() {
-            run();
-        }
+        self.run_meanwhile();
         // SAFETY: by the trait's contract.
         let data = unsafe { std::slice::from_raw_parts(from, bytes) };
         self.with(to.0, bytes, |there| there.copy_from_slice(data))
     }
 
     fn patch(&self, _: Home, address: UnifiedPtr, mask: &[u8], data: &[u8]) -> Result<()> {
+        self.run_meanwhile();
         self.with(address.0, data.len(), |there| {
             let words = there.chunks_mut(4).zip(data.chunks(4)).enumerate();
             for (index, (there, word)) in words {
@@ -107,6 +114,18 @@ impl Store for &'static Device {
                 }
             }
         })
+    }
+
+    fn compare(
+        &self,
+        _: ContextId,
+        seed: u64,
+        known: &[(UnifiedPtr, u32, u64)],
+    ) -> Result<Vec<bool>> {
+        let same = |(address, bytes, known): &(UnifiedPtr, u32, u64)| {
+            self.with(address.0, *bytes as usize, |there| sum(seed, there) == *known)
+        };
+        known.iter().map(same).collect()
     }
 
     fn settle(&self, _: ContextId) -> Result<()> {
@@ -198,10 +217,10 @@ impl World {
         (0..WORDS).for_each(|word| world.store(word, world.newest[word]));
         match made {
             // SAFETY: memory of this test, which stays.
-            Made::Whole => unsafe { MEMORY.take_in(&whole, ctx(0), true) }.unwrap(),
+            Made::Whole => unsafe { MEMORY.take_in(&whole, ctx(0)) }.unwrap(),
             Made::TakenOver => {
                 // SAFETY: as above.
-                unsafe { PAGERS[0].add_mapped(ctx(0), whole.clone(), true) }.unwrap();
+                unsafe { PAGERS[0].add_mapped(ctx(0), whole.clone()) }.unwrap();
                 MEMORY.take_over(part(0), &whole, ctx(0)).unwrap();
             }
             Made::Lent => {

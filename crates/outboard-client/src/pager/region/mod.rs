@@ -120,13 +120,9 @@ impl Region {
     ///
     /// # Safety
     /// Nobody has written to the program's pages since they were copied.
-    pub(in crate::pager) unsafe fn show(&mut self, in_children: bool) -> io::Result<()> {
+    pub(in crate::pager) unsafe fn show(&mut self) -> io::Result<()> {
         // SAFETY: by the contract above.
-        unsafe { self.memory.show() }?;
-        if !in_children {
-            self.memory.keep_from_children();
-        }
-        Ok(())
+        unsafe { self.memory.show() }
     }
 
     fn new(

@@ -181,8 +181,10 @@ fn memory_that_took_the_place_of_what_was_there_gets_nothing() {
     set(range.start, 11);
     end(STREAM, &wait, &data);
     assert_eq!(get(range.start), 11);
+    PAGER.lock().opens.limit(Some(0));
     // SAFETY: memory that is never given back.
-    unsafe { PAGER.add_mapped(CTX, both(&range), false) }.unwrap();
+    unsafe { PAGER.add_mapped(CTX, both(&range)) }.unwrap();
+    PAGER.lock().opens.limit(None);
     launch(STREAM);
     end(STREAM, &wait, &data);
     assert_eq!(get(range.start), 11);
@@ -236,6 +238,7 @@ fn threads_wait_while_others_write() {
 fn edges_come_along() {
     let _turn = turn();
     let range = mapped(3, 1000);
+    PAGER.lock().looks.pause(true);
     for value in 10..20 {
         let fetches = fetches_by(|| {
             answered(range.start, value);
@@ -243,6 +246,7 @@ fn edges_come_along() {
         });
         assert_eq!((get(range.start), get(range.end - 1), fetches), (value, value, 0));
     }
+    PAGER.lock().looks.pause(false);
     // What is written there meanwhile, and sent with work that another thread queues, stays.
     launch(STREAM);
     DEVICE.write(range.end - 1, &[30]);

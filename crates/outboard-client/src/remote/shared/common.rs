@@ -64,7 +64,7 @@ impl Remote {
             _ if COMMON.whole(address).is_some() => Ok(()),
             // SAFETY: page-locked memory stays until it is freed or unregistered, which
             // `unmap_host` comes before.
-            None => unsafe { COMMON.take_in(&whole, of, pinned.registered) },
+            None => unsafe { COMMON.take_in(&whole, of) },
             Some(there) if pinned.shared => owner.lend(there, of, base, &pinned),
             Some(there) => COMMON.take_over(owner.part(there), &whole, of),
         };

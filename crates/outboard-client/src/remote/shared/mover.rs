@@ -133,6 +133,24 @@ impl Store for &'static Remote {
         self.session()?.post_numbered(home.ctx, &msg::MappedWrite { address, mask, data }).map(drop)
     }
 
+    fn compare(
+        &self,
+        ctx: ContextId,
+        seed: u64,
+        known: &[(UnifiedPtr, u32, u64)],
+    ) -> Result<Vec<bool>> {
+        // Asks whether the pager's stream is done, which it mostly is; if not, that is an error.
+        let message = msg::WaitComparing {
+            what: 1,
+            name: self.pager_stream(ctx)?.0,
+            ask: true,
+            places: Vec::new(),
+            seed,
+            known: known.to_vec(),
+        };
+        self.session()?.ask(ctx, &message, |reply| reply.same)
+    }
+
     fn settle(&self, home: ContextId) -> Result<()> {
         let message = msg::StreamSynchronize { stream: self.pager_stream(home)? };
         self.session()?.ask(home, &message, |_| ())

@@ -19,7 +19,7 @@ fn registered(words: usize) -> Range<UnifiedPtr> {
     PAGERS[0].connect(Box::new(&DEVICES[0]));
     (whole.start.0..whole.end.0).step_by(4).for_each(|word| store(word, 1));
     // SAFETY: memory of this test, which stays.
-    unsafe { PAGERS[0].add_mapped(ctx(0), whole.clone(), true) }.unwrap();
+    unsafe { PAGERS[0].add_mapped(ctx(0), whole.clone()) }.unwrap();
     PAGERS[0].before_work(ctx(0), STREAM).unwrap();
     PAGERS[0].after_work(ctx(0), STREAM);
     whole
