@@ -93,6 +93,7 @@ mod speed;
 mod ssh;
 mod standing;
 mod steps;
+mod system_calls;
 mod traces;
 mod visible;
 mod vsock;

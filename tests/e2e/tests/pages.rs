@@ -86,6 +86,8 @@ fn what_is_freed_where_nothing_is_left_to_do_is_not_waited_for() {
 fn answers(kind: &str) -> (BTreeMap<String, u64>, u64) {
     let [few, many] = ["20", "60"].map(|steps| statistics("answers", &[kind, steps]));
     let names = many["functions"].as_object().expect("functions are told").keys();
+    // The client's own thread asks now and then while kernels run: nobody waits for that.
+    let names = names.filter(|name| *name != "(background)");
     let trips = |all: &serde_json::Value, name: &str| {
         all["functions"][name]["round_trips"].as_u64().unwrap_or(0)
     };

@@ -67,6 +67,7 @@ const SHARED: &[&str] = &[
     "queued_copies",
     "registered_copies",
     "registered_memory",
+    "system_calls",
 ];
 
 /// What each case says directly on the device, or why it fails there.
