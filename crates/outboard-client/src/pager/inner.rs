@@ -7,7 +7,7 @@ use outboard_front::backend::{ContextId, ObjectId, Result, StreamId, UnifiedPtr}
 
 use super::fault::{self, Service};
 use super::moved::Moved;
-use super::open::{Looks, Opens, Uses};
+use super::open::{Looks, Opens};
 use super::region::Region;
 use super::store::{Kind, Store};
 use super::{Brought, Done, StreamName, Wait};
@@ -116,14 +116,14 @@ impl Inner {
     }
 
     /// Sends what the program has written to memory that stays accessible.
-    pub(super) fn flush_opens(&mut self, store: &dyn Store, uses: Uses) -> Result<bool> {
+    pub(super) fn flush_opens(&mut self, store: &dyn Store) -> Result<bool> {
         let works = !self.outstanding.is_empty();
-        self.opens.flush(store, uses, works, &mut self.moved)
+        self.opens.flush(store, works, &mut self.moved)
     }
 
     /// Sends what the program has written, and waits until the server has it.
     pub(super) fn flush_and_settle(&mut self, store: &dyn Store) -> Result<()> {
-        let outcome = self.flush(store, |_| true).and(self.flush_opens(store, Uses::Any).map(drop));
+        let outcome = self.flush(store, |_| true).and(self.flush_opens(store).map(drop));
         let settled = self.sent.keys().try_for_each(|home| store.settle(*home));
         let mapped = self.regions.iter().find(|(_, region)| region.home.kind == Kind::Mapped);
         let place = mapped.map(|(base, region)| (region.home, *base));

@@ -42,7 +42,6 @@ use parking_lot::{Mutex, MutexGuard};
 use fault::Service;
 use glimpse::{GLIMPSE, GLIMPSES};
 use inner::Inner;
-use open::Uses;
 use region::Region;
 
 pub(crate) use along::{Brought, Wait};
@@ -53,7 +52,7 @@ pub(crate) use pages::PAGE;
 pub(crate) use pages::page_bytes;
 pub(crate) use store::{Home, Kind, Store};
 pub(crate) use tracking::Tracked;
-pub(crate) use work::{Done, Queuing};
+pub(crate) use work::Done;
 
 /// A stream: its context's name and its own.
 pub(crate) type StreamName = (ContextId, StreamId);
@@ -270,7 +269,7 @@ impl Pager {
             return inner.looks.due().map(|due| due.saturating_duration_since(now));
         }
         // What cannot be sent now is reported by the program's next call.
-        let sent = inner.flush_opens(store, Uses::Any).unwrap_or(false);
+        let sent = inner.flush_opens(store).unwrap_or(false);
         let mut question = Wait::question(inner.seed);
         inner.opens.expect(&mut question, false, &mut { MAX_COMPARED });
         let ctx = inner.opens.first().map(|(home, _)| home.ctx)?;

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use outboard_front::backend::{ContextId, ObjectId, Result, StreamId, UnifiedPtr};
 
 use super::inner::Inner;
-use super::open::Uses;
 use super::store::Kind;
 use super::{Brought, COMMON, Pager, StreamName, Wait, fault};
 
@@ -35,22 +34,6 @@ impl Pager {
     /// Work that may use any tracked memory is about to be queued in a stream: the work sees what
     /// the program has written so far. The caller keeps what is returned until the work counts.
     pub(crate) fn before_work(&self, ctx: ContextId, stream: StreamId) -> Result<Queuing<'_>> {
-        self.prepare(ctx, stream, Uses::Any)
-    }
-
-    /// As [`Pager::before_work`], before a launch that [names](Pager::name) what it uses of memory
-    /// that stays accessible.
-    pub(crate) fn before_launch(&self, ctx: ContextId, stream: StreamId) -> Result<Queuing<'_>> {
-        self.prepare(ctx, stream, Uses::Named)
-    }
-
-    /// A launch is about to be queued that names an address; if it `may_be_kept`, all later work
-    /// may use it, too.
-    pub(crate) fn name(&self, address: UnifiedPtr, may_be_kept: bool) {
-        self.lock().opens.name(address, may_be_kept);
-    }
-
-    fn prepare(&self, ctx: ContextId, stream: StreamId, uses: Uses) -> Result<Queuing<'_>> {
         // The locks of what is common order this with what other threads send.
         self.queuing.fetch_add(1, Ordering::Relaxed);
         let queuing = Queuing(&self.queuing);
@@ -58,8 +41,7 @@ impl Pager {
         {
             let mut inner = self.lock();
             inner.flush(store, |_| true)?;
-            inner.flush_opens(store, uses)?;
-            inner.opens.begin_anew();
+            inner.flush_opens(store)?;
             inner.join(store, ctx, stream)?;
         }
         self.common().map_or(Ok(()), |server| COMMON.before_work(server))?;
@@ -107,7 +89,7 @@ impl Pager {
             let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
             // Programs ask in loops whether work is done.
             if !inner.opens.is_compared() {
-                let _ = inner.flush_opens(store, Uses::Any);
+                let _ = inner.flush_opens(store);
             }
             if brings {
                 inner.expect(&mut wait);
@@ -196,7 +178,7 @@ impl Pager {
         let before = inner.sent.clone();
         // Failures are the context's, which the program's next call reports.
         let _ = inner.flush(store, |_| true);
-        let _ = inner.flush_opens(store, Uses::Any);
+        let _ = inner.flush_opens(store);
         for (home, count) in &inner.sent {
             if before.get(home) != Some(count) {
                 let _ = store.settle(*home);

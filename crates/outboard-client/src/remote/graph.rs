@@ -28,7 +28,7 @@ impl Remote {
     /// Has what the program and the device both use be the device's in parameters of a node.
     fn on_the_device(&'static self, params: &mut NodeParams) -> Result<()> {
         match params {
-            NodeParams::Kernel(kernel) => self.map_parameters(kernel.ctx, &kernel.params, true)?,
+            NodeParams::Kernel(kernel) => self.map_parameters(kernel.ctx, &kernel.params)?,
             NodeParams::Copy(copy) => {
                 let [width, height, depth] = copy.extent;
                 for place in [&mut copy.dst, &mut copy.src] {

@@ -18,7 +18,7 @@ impl Remote {
         launch: &Launch<'_>,
         stream: StreamId,
     ) -> Result<()> {
-        self.map_parameters(ctx, launch.params, false)?;
+        self.map_parameters(ctx, launch.params)?;
         let message = msg::Launch {
             function: launch.function,
             stream,
@@ -35,8 +35,8 @@ impl Remote {
             let post = || {
                 session.progress().record_unnamed(|| session.post_counted(ctx, stream, &message))
             };
-            return self.launched(ctx, stream, post);
+            return self.work(ctx, stream, post);
         }
-        self.launched(ctx, stream, || self.post_to(ctx, stream, &message))
+        self.work(ctx, stream, || self.post_to(ctx, stream, &message))
     }
 }

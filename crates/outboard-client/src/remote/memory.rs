@@ -181,10 +181,6 @@ impl Remote {
         // The device has it under the same address from now on.
         let host = HostPtr::of(memory);
         let known = self.map_host(ctx, host)?;
-        if known && self.pager.is_active() {
-            // The program may put it anywhere.
-            self.pager.name(host.unified(), true);
-        }
         if known { Ok(host.unified().device()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 }

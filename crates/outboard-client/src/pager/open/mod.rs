@@ -28,18 +28,9 @@ pub(super) use range::Open;
 /// The most bytes of a range that stays accessible.
 const MOST: usize = 1 << 20;
 /// The most bytes of all such ranges of a server.
-const MOST_IN_ALL: usize = 4 << 20;
+const MOST_IN_ALL: usize = 1 << 20;
 /// How often words are looked at anew, at most, until none has changed meanwhile.
 const TRIES: u32 = 4;
-
-/// Which memory work that is about to be queued may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Uses {
-    /// Any.
-    Any,
-    /// What it names, and what kernels may know of otherwise.
-    Named,
-}
 
 /// What a server has of such memory.
 #[derive(Debug)]
@@ -48,9 +39,6 @@ pub(super) struct Opens {
     /// Bytes of all of them.
     bytes: usize,
     most: usize,
-    /// A wait has ended since all of it was compared: what the program writes then, the next work
-    /// may use wherever it has the address from.
-    waited: bool,
     /// When all of it was compared last.
     compared: Option<Instant>,
     /// How many looks in a row have ended while something changed.
@@ -59,14 +47,7 @@ pub(super) struct Opens {
 
 impl Opens {
     pub(super) const fn new() -> Opens {
-        Opens {
-            ranges: BTreeMap::new(),
-            bytes: 0,
-            most: MOST,
-            waited: false,
-            compared: None,
-            unsettled: 0,
-        }
+        Opens { ranges: BTreeMap::new(), bytes: 0, most: MOST, compared: None, unsettled: 0 }
     }
 
     /// Only memory of up to so many bytes stays accessible.
@@ -89,7 +70,6 @@ impl Opens {
     pub(super) fn add(&mut self, home: Home, range: &Range<UnifiedPtr>) {
         let bytes = range.end.since(range.start) as usize;
         self.bytes += bytes;
-        self.waited = true;
         self.ranges.insert(range.start, Open::new(home, range.start, bytes));
     }
 
@@ -150,40 +130,27 @@ impl Opens {
         open.range().contains(&address).then_some(open)
     }
 
-    /// A launch is about to be queued that names an address; if it `may_be_kept`, other work may
-    /// use it, too.
-    pub(super) fn name(&mut self, address: UnifiedPtr, may_be_kept: bool) {
-        if let Some(open) = self.at(address) {
-            open.is_named = true;
-            open.is_known |= may_be_kept;
-        }
-    }
-
-    /// Sends what the program has changed of what work uses. If the device works, kernels may be
+    /// Sends what the program has changed: a kernel may have any address, from its parameters or
+    /// from memory. If the device works, kernels may be
     /// looking: they see words in the order in which the program has written them, as far as one
     /// look does not come between two of them. Whether anything was sent.
     pub(super) fn flush(
         &mut self,
         store: &dyn Store,
-        uses: Uses,
         works: bool,
         moved: &mut Moved,
     ) -> Result<bool> {
-        let all = uses == Uses::Any || self.waited;
-        let mut changed = self.changed(all);
+        let mut changed = self.changed();
         for _ in 0..TRIES {
             if !works || changed.is_empty() {
                 break;
             }
-            let again = self.changed(all);
+            let again = self.changed();
             if std::mem::replace(&mut changed, again) == changed {
                 break;
             }
         }
-        if all {
-            self.waited = false;
-            self.compared = Some(Instant::now());
-        }
+        self.compared = Some(Instant::now());
         for (address, changed) in &changed {
             if let Some(open) = self.ranges.get_mut(address) {
                 open.send(store, changed, moved)?;
@@ -192,15 +159,9 @@ impl Opens {
         Ok(!changed.is_empty())
     }
 
-    fn changed(&self, all: bool) -> Vec<(UnifiedPtr, Vec<Changed>)> {
-        let used = self.ranges.values().filter(|open| all || open.is_known || open.is_named);
-        let changed = used.map(|open| (open.address, open.changed()));
+    fn changed(&self) -> Vec<(UnifiedPtr, Vec<Changed>)> {
+        let changed = self.ranges.values().map(|open| (open.address, open.changed()));
         changed.filter(|(_, changed)| !changed.is_empty()).collect()
-    }
-
-    /// The work that named memory is about to be queued.
-    pub(super) fn begin_anew(&mut self) {
-        self.ranges.values_mut().for_each(|open| open.is_named = false);
     }
 
     /// Whether all was compared a moment ago.

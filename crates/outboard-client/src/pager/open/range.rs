@@ -42,10 +42,6 @@ pub(in crate::pager) struct Open {
     chunks: Vec<Chunk>,
     /// How often what is known of the device has changed, or a wait has ended.
     pub(super) version: u64,
-    /// Kernels may find its address in other memory.
-    pub(super) is_known: bool,
-    /// A launch is about to be queued that names it.
-    pub(super) is_named: bool,
 }
 
 /// Bytes that the program has changed: where they are, and what they are now.
@@ -67,8 +63,6 @@ impl Open {
             next: None,
             chunks: vec![Chunk { sum: None, waits }; bytes.div_ceil(CHUNK)],
             version: 0,
-            is_known: bytes <= CHUNK,
-            is_named: false,
         }
     }
 

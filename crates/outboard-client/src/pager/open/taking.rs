@@ -73,7 +73,6 @@ impl Opens {
         if wait.brings() {
             self.ranges.values_mut().for_each(Open::count_wait);
         }
-        self.waited = true;
         self.show(works);
     }
 

@@ -129,33 +129,21 @@ fn what_changes_at_each_step_comes_with_the_answer_and_what_does_not_is_not_sent
 }
 
 #[test]
-fn launches_send_what_they_name_and_all_after_a_wait() {
+fn work_sees_what_the_program_has_written_wherever_its_address_comes_from() {
     let _turn = turn();
-    let (range, known) = (open(32, 0), open(32, 0));
-    let begin_launch = || {
-        PAGER.before_launch(CTX, STREAM).map(drop).unwrap();
-        PAGER.after_work(CTX, STREAM);
-    };
-    PAGER.name(UnifiedPtr(known.start + 77), true);
+    let ranges = [open(32, 0), open(1, 0)];
     for value in 10..20 {
-        set(range.start, value);
-        begin_launch();
-        assert_eq!(DEVICE.read(range.start, 1), [value], "the first work after a wait");
-        PAGER.name(UnifiedPtr(range.start + 900), false);
-        set(range.start + 8, value);
-        set(known.start + 8, value);
-        begin_launch();
-        assert_eq!(DEVICE.read(range.start + 8, 1), [value], "named");
-        set(known.start + 16, value);
-        begin_launch();
-        assert_eq!(DEVICE.read(known.start + 16, 1), [value], "known");
-        set(range.start + 24, value);
-        launch(STREAM);
-        assert_eq!(DEVICE.read(range.start + 24, 1), [value], "other work may use any");
+        for at in [0, 8, 900] {
+            ranges.iter().for_each(|range| set(range.start + at, value));
+            // No wait is between them, and nothing is said of what they use.
+            launch(STREAM);
+            for range in &ranges {
+                assert_eq!(DEVICE.read(range.start + at, 1), [value], "{at}");
+            }
+        }
         waited(STREAM);
     }
-    PAGER.remove(&both(&range), true);
-    PAGER.remove(&both(&known), true);
+    ranges.iter().for_each(|range| PAGER.remove(&both(range), true));
 }
 
 #[test]

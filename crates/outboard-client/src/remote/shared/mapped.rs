@@ -18,25 +18,20 @@ pub(super) fn extent(base: HostPtr, pinned: &Pinned) -> Range<UnifiedPtr> {
 }
 
 impl Remote {
-    /// Page-locked memory among the parameters of a launch becomes mapped, unless it is. If the
-    /// parameters `may_be_kept`, work that is queued later may use it.
+    /// Page-locked memory among the parameters of a launch becomes mapped, unless it is.
     #[inline]
     pub(in crate::remote) fn map_parameters(
         &'static self,
         ctx: ContextId,
         params: &[u8],
-        may_be_kept: bool,
     ) -> Result<()> {
         if !self.host.is_in_use() {
             return Ok(());
         }
         for word in params.as_chunks::<8>().0 {
             let address = HostPtr(u64::from_ne_bytes(*word));
-            if self.host.may_contain(address)
-                && self.map_host(ctx, address)?
-                && self.pager.is_active()
-            {
-                self.pager.name(address.unified(), may_be_kept);
+            if self.host.may_contain(address) {
+                self.map_host(ctx, address)?;
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 
 use super::Remote;
 use crate::link::staged::pause_after;
-use crate::pager::{Brought, COMMON, Done, Queuing, Tracked};
+use crate::pager::{Brought, COMMON, Done, Tracked};
 
 pub(super) use along::Along;
 pub(super) use copies::TouchedCopy;
@@ -34,30 +34,7 @@ impl Remote {
         if !self.pager.is_active() {
             return queue();
         }
-        self.queued(ctx, stream, self.pager.before_work(ctx, stream)?, queue)
-    }
-
-    /// As [`Remote::work`], of a kernel whose parameters have been looked through.
-    #[inline]
-    pub(super) fn launched(
-        &self,
-        ctx: ContextId,
-        stream: StreamId,
-        queue: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        if !self.pager.is_active() {
-            return queue();
-        }
-        self.queued(ctx, stream, self.pager.before_launch(ctx, stream)?, queue)
-    }
-
-    fn queued(
-        &self,
-        ctx: ContextId,
-        stream: StreamId,
-        queuing: Queuing<'_>,
-        queue: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
+        let queuing = self.pager.before_work(ctx, stream)?;
         queue()?;
         self.pager.after_work(ctx, stream);
         drop(queuing);
