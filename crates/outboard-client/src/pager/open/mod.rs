@@ -28,7 +28,7 @@ pub(super) use range::Open;
 /// The most bytes of a range that stays accessible.
 const MOST: usize = 1 << 20;
 /// The most bytes of all such ranges of a server.
-const MOST_IN_ALL: usize = 1 << 20;
+const MOST_IN_ALL: usize = 4 << 20;
 /// How often words are looked at anew, at most, until none has changed meanwhile.
 const TRIES: u32 = 4;
 
