@@ -2,9 +2,9 @@
 //! moderate size, and the first and last bytes of larger registered memory, which share a page with
 //! memory that was not registered.
 //!
-//! Nothing tells when the program touches it. What it has written is found by comparison with what
-//! the device is known to have, and what the device has written by sums, after each wait and now
-//! and then while work runs. Decision 81 has the reasons, and what it costs.
+//! The pager does not notice when the program touches it. It finds what the program has written by
+//! comparison with what the device is known to have, and what the device has written by sums, after
+//! each wait and now and then while work runs. Decision 81 has the reasons, and what it costs.
 
 mod door;
 mod looks;
@@ -140,6 +140,9 @@ impl Opens {
         works: bool,
         moved: &mut Moved,
     ) -> Result<bool> {
+        if self.is_empty() {
+            return Ok(false);
+        }
         let mut changed = self.changed();
         for _ in 0..TRIES {
             if !works || changed.is_empty() {
