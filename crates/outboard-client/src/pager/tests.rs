@@ -116,10 +116,7 @@ impl Store for &'static Device {
         seed: u64,
         known: &[(UnifiedPtr, u32, u64)],
     ) -> Result<Vec<bool>> {
-        let same = |(address, bytes, known): &(UnifiedPtr, u32, u64)| {
-            sum(seed, &self.read(address.0, *bytes as usize)) == *known
-        };
-        Ok(known.iter().map(same).collect())
+        same(seed, known, |address, bytes| Ok(self.read(address, bytes)))
     }
 
     fn settle(&self, _: ContextId) -> Result<()> {
@@ -132,6 +129,18 @@ impl Store for &'static Device {
     }
 
     fn close(&self, _: Home, _: UnifiedPtr, _: u64) {}
+}
+
+/// Which places of a device have what has these sums.
+pub(super) fn same(
+    seed: u64,
+    known: &[(UnifiedPtr, u32, u64)],
+    read: impl Fn(u64, usize) -> Result<Vec<u8>>,
+) -> Result<Vec<bool>> {
+    let same = |(address, bytes, known): &(UnifiedPtr, u32, u64)| {
+        Ok(sum(seed, &read(address.0, *bytes as usize)?) == *known)
+    };
+    known.iter().map(same).collect()
 }
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -204,6 +213,27 @@ fn kernel(run: impl FnOnce()) {
     PAGER.after_work(CTX, STREAM);
     let wait = PAGER.before_wait(false);
     PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &Brought::default());
+}
+
+/// Words of a page that both sides write to.
+const WORDS: u64 = 4000;
+
+/// The device writes even words while the program writes odd ones.
+fn both_write(word: impl Fn(u64) -> u64) {
+    for i in (1..WORDS).step_by(2) {
+        set(word(i), 5);
+        DEVICE.write(word(i - 1), &[6]);
+    }
+}
+
+/// After a wait, the program has the device's words and its own.
+fn expect_of_both(word: impl Fn(u64) -> u64) {
+    for i in 0..WORDS - 1 {
+        assert_eq!(get(word(i)), if i % 2 == 0 { 6 } else { 5 }, "{i}");
+    }
+    kernel(|| {
+        (1..WORDS).step_by(2).for_each(|i| assert_eq!(DEVICE.read(word(i), 1), [5], "{i}"));
+    });
 }
 
 fn moved_by(run: impl FnOnce()) -> Moved {

@@ -99,11 +99,14 @@ impl Common {
             let (middle, edges) = parts(&address.range(twin.len() as u64));
             for part in std::iter::once(middle.clone()).chain(edges) {
                 let bytes = part.end.since(part.start) as usize;
-                let memory = match part == middle {
-                    true if bytes == 0 => continue,
+                if bytes == 0 {
+                    continue;
+                }
+                let memory = if part == middle {
                     // SAFETY: page-locked memory stays until it is freed or unregistered.
-                    true => Memory::Pages(unsafe { pages_of(&part) }.map_err(out_of_memory)?),
-                    false => Memory::Part(part.start.host()),
+                    Memory::Pages(unsafe { pages_of(&part) }.map_err(out_of_memory)?)
+                } else {
+                    Memory::Part(part.start.host())
                 };
                 let of = (owner, whole.clone());
                 let mut region = Region::new(part.start, bytes, memory, of, seed);

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result, StreamId};
 use outboard_wire::HostPtr;
-use outboard_wire::sum::sum;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::dup;
@@ -21,6 +20,7 @@ use super::*;
 use crate::pager::COMMON as MEMORY;
 use crate::pager::PAGE;
 use crate::pager::store::{Home, Store};
+use crate::pager::tests::same;
 
 const SERVERS: usize = 3;
 /// Pages of a range, which begins and ends within one.
@@ -122,10 +122,7 @@ impl Store for &'static Device {
         seed: u64,
         known: &[(UnifiedPtr, u32, u64)],
     ) -> Result<Vec<bool>> {
-        let same = |(address, bytes, known): &(UnifiedPtr, u32, u64)| {
-            self.with(address.0, *bytes as usize, |there| sum(seed, there) == *known)
-        };
-        known.iter().map(same).collect()
+        same(seed, known, |address, bytes| self.with(address, bytes, |there| there.to_vec()))
     }
 
     fn settle(&self, _: ContextId) -> Result<()> {

@@ -75,18 +75,9 @@ fn both_sides_write_words_of_a_page() {
         let word = |i: u64| range.start.next_multiple_of(4) + i * 4;
         launch(STREAM);
         assert_eq!(DEVICE.read(word(16), 1), [get(word(16))], "what was there before is sent");
-        // The device writes even words while the program writes odd ones.
-        for i in (1..4000).step_by(2) {
-            set(word(i), 5);
-            DEVICE.write(word(i - 1), &[6]);
-        }
+        both_write(word);
         waited(STREAM);
-        for i in 0..3999 {
-            assert_eq!(get(word(i)), if i % 2 == 0 { 6 } else { 5 }, "{i}");
-        }
-        kernel(|| {
-            (1..4000).step_by(2).for_each(|i| assert_eq!(DEVICE.read(word(i), 1), [5], "{i}"))
-        });
+        expect_of_both(word);
         PAGER.remove(&both(&range), true);
         DEVICE.write(word(0), &[99]);
         assert!(get(word(0)) == 6 && get(word(1)) == 5, "the program keeps its memory");
