@@ -164,8 +164,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives work its place in the lane. What nothing is before comes back, for the caller to run
-    /// or to make ready. Nothing gets a place that nobody would run.
+    /// Gives work its place in the lane. Work that has nothing before it comes back, for the caller
+    /// to run or to make ready. An error says that there is no thread that would run it.
     fn place(
         &'static self,
         state: &mut State,

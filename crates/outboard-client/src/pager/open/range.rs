@@ -37,7 +37,7 @@ pub(in crate::pager) struct Open {
     pub(in crate::pager) address: UnifiedPtr,
     /// What the device is known to have, as far as the program may know it.
     pub(in crate::pager) twin: Vec<u8>,
-    /// What it has newly been found to have, which the program does not see yet.
+    /// The same with what the pager has learned since, which the program does not see yet.
     next: Option<Vec<u8>>,
     chunks: Vec<Chunk>,
     /// How often what is known of the device has changed, or a wait has ended.
