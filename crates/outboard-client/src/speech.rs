@@ -6,6 +6,6 @@ use std::fmt::Display;
 /// variable `OUTBOARD_LOG` turns it on.
 pub(crate) fn say(sentence: impl Display) {
     if std::env::var_os("OUTBOARD_LOG").is_some() {
-        eprintln!("outboard: {sentence}");
+        outboard_threads::say(sentence);
     }
 }

@@ -160,7 +160,7 @@ impl Cpu {
 
     pub(crate) fn log(&self, what: &dyn std::fmt::Display) {
         if self.config.log {
-            eprintln!("outboard: {what}");
+            outboard_threads::say(what);
         }
     }
 

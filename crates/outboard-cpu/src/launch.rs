@@ -42,9 +42,9 @@ impl Grid {
         {
             if log {
                 let name = kernel.name();
-                eprintln!(
-                    "outboard: kernel {name} asks for clusters of {x}x{y}x{z} blocks, which the software device does not have"
-                );
+                outboard_threads::say(format_args!(
+                    "kernel {name} asks for clusters of {x}x{y}x{z} blocks, which the software device does not have"
+                ));
             }
             return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
         }
@@ -77,7 +77,7 @@ impl Grid {
         };
         self.context.engine.launch(&self.kernel, &launch).map_err(|fault| {
             if self.log {
-                eprintln!("outboard: {fault}");
+                outboard_threads::say(&fault);
             }
             error_of(&fault)
         })

@@ -7,7 +7,6 @@
 //! devices.
 
 use core::ffi::{CStr, c_int, c_void};
-use std::io::Write as _;
 use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
@@ -67,8 +66,7 @@ pub(crate) fn note(
 /// Says on standard error what an image lacks, once in a process.
 fn say_once(front: &'static Front, what: &str) {
     if !what.is_empty() && !front.modules.said.swap(true, Ordering::Relaxed) {
-        // Standard error may be closed.
-        let _ = writeln!(std::io::stderr(), "outboard: {what}");
+        outboard_threads::say(what);
     }
 }
 

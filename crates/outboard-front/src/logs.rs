@@ -199,7 +199,7 @@ pub(crate) fn failed(logs: &Logs, symbol: usize, error: CUresult, forked: bool) 
         && let Some(path) = logs.file(forked)
     {
         // Whoever asked for the log finds none if it cannot be written; no call fails for it.
-        let _ = append(path, &message.sentence());
+        let _ = outboard_threads::writing(|| append(path, &message.sentence()));
     }
     if logs.listening.load(Ordering::Relaxed) > 0 {
         tell(logs, &message, forked);

@@ -73,7 +73,7 @@ const NO_DRIVER: &str = "this libcufile.so.0 is Outboard's, but the process has 
 fn tell() {
     static TOLD: std::sync::Once = std::sync::Once::new();
     if std::env::var_os("CUFILE_LOGGING_LEVEL").is_some() {
-        TOLD.call_once(|| eprintln!("outboard: cuFile: {NO_DRIVER}"));
+        TOLD.call_once(|| outboard_threads::say(format_args!("cuFile: {NO_DRIVER}")));
     }
 }
 

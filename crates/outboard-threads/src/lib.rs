@@ -9,6 +9,7 @@
 
 mod beside;
 mod leaving;
+mod saying;
 mod signals;
 
 use std::ffi::CString;
@@ -21,6 +22,7 @@ use libc::{c_int, c_void};
 
 pub use beside::{Joined, beside, start_joined};
 pub use leaving::prepare;
+pub use saying::{say, writing};
 
 /// The stack of a thread, in bytes, unless its starter asks for another: address space only, until
 /// it is used.

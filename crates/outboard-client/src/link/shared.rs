@@ -204,7 +204,7 @@ impl Shared {
             let what = format!(
                 "the server {server} is lost, and its devices with it; other servers' go on: {reason}"
             );
-            eprintln!("outboard: {}", Code::ConnectionLost.end(&plain_lines(&what)));
+            outboard_threads::say(Code::ConnectionLost.end(&plain_lines(&what)));
         }
         self.say(
             &Code::ConnectionLost
@@ -264,10 +264,8 @@ impl Shared {
     pub(super) fn say(&self, what: &dyn fmt::Display) {
         if self.config.talks {
             let what = plain_lines(&what.to_string());
-            eprintln!(
-                "outboard: connection to {}: {what}",
-                self.connection.current().stream.peer()
-            );
+            let peer = self.connection.current().stream.peer();
+            outboard_threads::say(format_args!("connection to {peer}: {what}"));
         }
     }
 }

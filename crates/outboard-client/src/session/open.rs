@@ -308,7 +308,7 @@ fn once(sentence: &str, say: impl FnOnce(&str)) {
 }
 
 fn say_aloud(code: Code, sentence: &str) {
-    eprintln!("outboard: {}", code.end(&plain_lines(sentence)));
+    outboard_threads::say(code.end(&plain_lines(sentence)));
 }
 
 pub(super) fn say(code: Code, sentence: &str) {

@@ -88,7 +88,7 @@ pub unsafe fn cuLogsDumpToFile<B: Backend>(
         }
         sentences.iter().try_for_each(|sentence| file.write_all(sentence.as_bytes()))
     };
-    write().map_err(|error| {
+    outboard_threads::writing(write).map_err(|error| {
         because(format!("{path} cannot be written: {error}"));
         CUresult::CUDA_ERROR_INVALID_VALUE
     })?;

@@ -90,7 +90,8 @@ pub(crate) fn write(gather: impl FnOnce() -> (Statistics, FileBytes, Vec<Refused
         let Ok(mut json) = serde_json::to_vec(&profile(backend, files, refused)) else { return };
         json.push(b'\n');
         // There is nobody to tell if it cannot be written.
-        let _ = replace(&with_process(&path, std::process::id()), &json);
+        let path = with_process(&path, std::process::id());
+        let _ = outboard_threads::writing(|| replace(&path, &json));
     }
 }
 

@@ -41,7 +41,8 @@ fn enter(front: &'static Front, name: &str, body: impl FnOnce() -> Outcome<()>) 
         let sentence = format!("{name}: {}", failure.sentence);
         front.communicators.errors.add(&sentence);
         if talks() {
-            eprintln!("outboard: NCCL WARN {}", outboard_wire::plain_lines(&sentence));
+            let sentence = outboard_wire::plain_lines(&sentence);
+            outboard_threads::say(format_args!("NCCL WARN {sentence}"));
         }
         groups::failed(&failure);
     }

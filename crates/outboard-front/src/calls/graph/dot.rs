@@ -28,7 +28,8 @@ pub unsafe fn cuGraphDebugDotPrint<B: Backend>(
         out.push_str("}\n");
         out
     };
-    std::fs::write(path, drawn).map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)
+    outboard_threads::writing(|| std::fs::write(path, drawn))
+        .map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)
 }
 
 /// Draws a graph and those inside its nodes, each as a cluster.
