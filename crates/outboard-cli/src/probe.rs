@@ -278,8 +278,9 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
         }
         ConnectError::Security(_) => "check what the variable names",
         ConnectError::Handshake { .. } => "install the same release here and there",
-        ConnectError::Transport { .. } | ConnectError::Memory { .. } => {
-            "unset OUTBOARD_TRANSPORT, or use another server"
+        ConnectError::Transport { .. } => "unset OUTBOARD_TRANSPORT, or use another server",
+        ConnectError::Memory { .. } => {
+            "raise the limit (`ulimit -a` shows all), or name the server by HOST:PORT, which needs no shared memory"
         }
         ConnectError::Address(_) | ConnectError::Unreachable { .. } | ConnectError::Local(_) => {
             "check the host name and the network"

@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use outboard_wire::limits::STAGING;
 
-use crate::segment::{Segment, check_file, create_file};
-use crate::shm;
+use crate::page::page_bytes;
+use crate::segment::{Segment, check_file, create_file, largest_file};
+use crate::shm::{self, Offer};
 use crate::stream::Stream;
 
 /// Shared memory of a session. The client makes it, so that it is counted as the client's.
@@ -19,31 +20,48 @@ pub struct Memory {
     pinned_bytes: u64,
 }
 
+/// The memory of a session, and the stream that it will have, before a worker knows of them.
+#[derive(Debug)]
+pub struct Prepared {
+    memory: Memory,
+    offer: Offer,
+}
+
+impl Prepared {
+    /// Moves a session to shared memory: the client's side. `socket` is a Unix socket to the
+    /// worker.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] after the deadline, or the system's error.
+    pub fn move_to(
+        self,
+        socket: OwnedFd,
+        deadline: Instant,
+    ) -> io::Result<(Arc<dyn Stream>, Memory)> {
+        let Prepared { memory, offer } = self;
+        let stream =
+            offer.move_to(socket, &[memory.staging.file(), memory.pinned.as_fd()], deadline)?;
+        Ok((stream, memory))
+    }
+}
+
 /// Addresses for page-locked memory: more than machines have memory. Only pages that are in use
 /// take any.
 const PINNED: u64 = 1 << 40;
 
 impl Memory {
-    fn create() -> io::Result<Memory> {
-        let staging = Segment::create("outboard-staging", STAGING)?;
-        Ok(Memory {
-            staging,
-            pinned: create_file("outboard-pinned", PINNED)?,
-            pinned_bytes: PINNED,
-        })
-    }
-
-    /// Moves a session to shared memory: the client's side. `socket` is a Unix socket to the
-    /// worker.
+    /// Makes the memory of a session, and the stream that it will have. A client does so before it
+    /// tells its worker, which may have moved from then on.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::FileTooLarge`] under a
-    /// limit on file sizes that is too low, or the system's error.
-    pub fn move_to(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream>, Memory)> {
-        let memory = Memory::create()?;
-        let stream =
-            shm::move_to(socket, &[memory.staging.file(), memory.pinned.as_fd()], deadline)?;
-        Ok((stream, memory))
+    /// [`io::ErrorKind::FileTooLarge`] under a limit on file sizes that is too low, or the system's
+    /// error.
+    pub fn prepare() -> io::Result<Prepared> {
+        let staging = Segment::create("outboard-staging", STAGING)?;
+        // Page-locked memory for which there is no room here is the client's alone.
+        let pinned_bytes = PINNED.min(largest_file() & !(page_bytes() - 1));
+        let pinned = create_file("outboard-pinned", pinned_bytes)?;
+        Ok(Prepared { memory: Memory { staging, pinned, pinned_bytes }, offer: Offer::new()? })
     }
 
     /// Maps the client's memory: the worker's side, which [confirms](shm::confirm) once it is

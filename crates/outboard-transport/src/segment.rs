@@ -48,13 +48,18 @@ pub fn create_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
 /// [`io::ErrorKind::FileTooLarge`] if `ulimit -f` is lower, or the system's error.
 pub fn set_size(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     // Beyond the limit the system would kill the process, which belongs to the program's user.
-    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
+    if largest_file() < bytes {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
             "the limit on the size of files (ulimit -f) is too low",
         ));
     }
     Ok(ftruncate(file, bytes)?)
+}
+
+/// The most bytes of a file of this process (`ulimit -f`).
+pub fn largest_file() -> u64 {
+    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
 /// The size of a file that another process has made, if that cannot change any more and is not

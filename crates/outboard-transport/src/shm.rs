@@ -24,11 +24,10 @@ use crate::stream::{Capabilities, Interest, Readiness, Stream};
 use crate::transport::{Listener, Transport};
 use crate::unix::{UnixServer, dial};
 use crate::waker::Waker;
-use handing::offer;
-pub use handing::{MOST_FILES, confirm, give_file, move_to, take_file, take_up};
+pub use handing::{MOST_FILES, Offer, confirm, give_file, take_file, take_up};
 
 /// A transport over memory, whose addresses are paths of Unix sockets. It is for tests; clients and
-/// servers say hello over the socket first, and then [`move_to`] memory.
+/// servers say hello over the socket first, and then [move](Offer::move_to) to memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Shm;
 
@@ -202,7 +201,7 @@ impl Transport for Shm {
     }
 
     fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
-        Ok(Arc::new(offer(dial(address.as_ref(), timeout)?, &[])?))
+        Ok(Arc::new(Offer::new()?.send(dial(address.as_ref(), timeout)?, &[])?))
     }
 
     fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {

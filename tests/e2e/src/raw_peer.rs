@@ -52,7 +52,7 @@ impl RawPeer {
     /// Offers memory, as a peer does, with this area.
     pub fn offer(self, area: &Arc<Segment>) -> io::Result<Sharing> {
         let (deadline, area) = (Instant::now() + PATIENCE, Arc::clone(area));
-        let stream = shm::move_to(self.0.into(), &[area.file()], deadline)?;
+        let stream = shm::Offer::new()?.move_to(self.0.into(), &[area.file()], deadline)?;
         Ok(Sharing { stream, area })
     }
 

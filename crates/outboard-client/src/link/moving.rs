@@ -135,8 +135,9 @@ fn settle_here(
     if let Some(socket) = socket(&*stream) {
         check_name(address, config.transport)?;
         drop(stream);
-        let (stream, memory) =
-            socket.and_then(|socket| Memory::move_to(socket, deadline)).map_err(failed)?;
+        let (stream, memory) = socket
+            .and_then(|socket| Memory::prepare()?.move_to(socket, deadline))
+            .map_err(failed)?;
         return Ok((stream, Some(memory)));
     }
     check_name(address, config.transport)?;
@@ -151,6 +152,10 @@ fn settle_here(
         Ok(local) => local,
         Err(reason) => return refused(reason).map(|()| (stream, None)),
     };
+    let memory = match Memory::prepare() {
+        Ok(memory) => memory,
+        Err(error) => return refused(error.to_string()).map(|()| (stream, None)),
+    };
     let reached = reach(local, hello, welcome, config, deadline);
     let socket = match reached {
         Ok(socket) => socket,
@@ -159,7 +164,7 @@ fn settle_here(
         }
     };
     // From here on the worker may have moved already: there is no way back.
-    let (moved, memory) = Memory::move_to(socket, deadline).map_err(failed)?;
+    let (moved, memory) = memory.move_to(socket, deadline).map_err(failed)?;
     Ok((moved, Some(memory)))
 }
 
@@ -178,8 +183,14 @@ pub fn check_transport(
     config: &Config,
 ) -> Result<(), ConnectError> {
     check_name(address, config.transport)?;
+    if Endpoint::unix_path(address).is_some() {
+        // There is no other way to such a server.
+        return Memory::prepare()
+            .map(drop)
+            .map_err(|error| ConnectError::Memory { address: address.to_owned(), error });
+    }
     match config.transport {
-        Choice::Shm if Endpoint::unix_path(address).is_none() => {
+        Choice::Shm => {
             let reached = reachable(welcome).and_then(|local| {
                 Unix.connect(&local.path, config.timeout)
                     .map(drop)

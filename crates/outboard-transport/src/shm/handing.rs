@@ -21,34 +21,53 @@ pub(super) const OFFER: [u8; 16] = *b"OUTBOARD-RINGS-2";
 
 /// The most files that may be offered beside the rings.
 pub const MOST_FILES: usize = passing::MOST - DESCRIPTORS;
-/// Offers shared memory for a stream over a connected Unix socket, with further files. The stream
-/// can be used at once.
-pub(super) fn offer(socket: OwnedFd, files: &[BorrowedFd<'_>]) -> io::Result<ShmStream> {
-    let segment = Segment::create("outboard-rings", BYTES)?;
-    let events = [Waker::new()?, Waker::new()?, Waker::new()?, Waker::new()?];
-    let mut all = vec![segment.file()];
-    all.extend(events.iter().map(AsFd::as_fd));
-    all.extend_from_slice(files);
-    passing::send(socket.as_fd(), &OFFER, &all)?;
-    let [forth_filled, forth_room, back_filled, back_room] = events;
-    let out = Events { theirs: forth_filled, ours: forth_room };
-    let back = Events { theirs: back_room, ours: back_filled };
-    ShmStream::start(socket, segment, End::Client, (out, back))
+
+/// The memory and the events of a stream that no peer has yet.
+#[derive(Debug)]
+pub struct Offer {
+    segment: Segment,
+    events: [Waker; 4],
 }
 
-/// Moves to shared memory: offers it, with further files, over a connected Unix socket, and waits
-/// until the peer has [mapped](take_up) and [confirmed](confirm) it.
-///
-/// # Errors
-/// [`io::ErrorKind::TimedOut`] after the deadline, or the system's error.
-pub fn move_to(
-    socket: OwnedFd,
-    files: &[BorrowedFd<'_>],
-    deadline: Instant,
-) -> io::Result<Arc<dyn Stream>> {
-    let stream = offer(socket, files)?;
-    passing::receive(stream.socket.fd(), &mut [0], deadline)?;
-    Ok(Arc::new(stream))
+impl Offer {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// As of [`Segment::create`], or the system's error if it has no further descriptor to give.
+    pub fn new() -> io::Result<Offer> {
+        let segment = Segment::create("outboard-rings", BYTES)?;
+        let events = [Waker::new()?, Waker::new()?, Waker::new()?, Waker::new()?];
+        Ok(Offer { segment, events })
+    }
+
+    /// Offers them over a connected Unix socket, with further files. The stream can be used at
+    /// once.
+    pub(super) fn send(self, socket: OwnedFd, files: &[BorrowedFd<'_>]) -> io::Result<ShmStream> {
+        let mut all = vec![self.segment.file()];
+        all.extend(self.events.iter().map(AsFd::as_fd));
+        all.extend_from_slice(files);
+        passing::send(socket.as_fd(), &OFFER, &all)?;
+        let [forth_filled, forth_room, back_filled, back_room] = self.events;
+        let out = Events { theirs: forth_filled, ours: forth_room };
+        let back = Events { theirs: back_room, ours: back_filled };
+        ShmStream::start(socket, self.segment, End::Client, (out, back))
+    }
+
+    /// Moves to shared memory: offers it, with further files, over a connected Unix socket, and
+    /// waits until the peer has [mapped](take_up) and [confirmed](confirm) it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] after the deadline, or the system's error.
+    pub fn move_to(
+        self,
+        socket: OwnedFd,
+        files: &[BorrowedFd<'_>],
+        deadline: Instant,
+    ) -> io::Result<Arc<dyn Stream>> {
+        let stream = self.send(socket, files)?;
+        passing::receive(stream.socket.fd(), &mut [0], deadline)?;
+        Ok(Arc::new(stream))
+    }
 }
 
 /// Accepts the offer of the process at the other end of a connected Unix socket; returns the stream

@@ -12,9 +12,14 @@ use crate::unix::test_path;
 
 crate::conformance!(Shm, &test_path());
 
+/// Offers memory over a socket, without further files.
+fn offer(socket: OwnedFd) -> ShmStream {
+    Offer::new().unwrap().send(socket, &[]).unwrap()
+}
+
 fn pair() -> (ShmStream, Arc<dyn Stream>) {
     let server = UnixServer::bind(&test_path()).unwrap();
-    let client = offer(dial(server.path().as_ref(), PATIENCE).unwrap(), &[]).unwrap();
+    let client = offer(dial(server.path().as_ref(), PATIENCE).unwrap());
     (client, take_up(server.take().unwrap(), Instant::now() + PATIENCE).unwrap().0)
 }
 
@@ -133,7 +138,7 @@ fn an_offer_that_is_not_as_it_should_be_is_refused() {
 fn descriptors_in_the_hands_of_a_hostile_worker_do_its_client_no_harm() {
     let server = UnixServer::bind(&test_path()).unwrap();
     let client = dial(server.path().as_ref(), PATIENCE).unwrap();
-    let stream = offer(client, &[]).unwrap();
+    let stream = offer(client);
     let socket = server.take().unwrap();
     let mut said = [0; OFFER.len()];
     let files = passing::receive(socket.as_fd(), &mut said, Instant::now() + PATIENCE).unwrap();
@@ -177,7 +182,7 @@ fn descriptors_that_come_with_the_answer_to_an_offer_are_closed() {
         drop(other);
         (end, socket, files)
     });
-    let stream = move_to(client, &[], Instant::now() + PATIENCE);
+    let stream = Offer::new().unwrap().move_to(client, &[], Instant::now() + PATIENCE);
     let (end, ..) = answered.join().unwrap();
     // The pipe is at its end once nobody has the other one.
     let mut ended = [PollFd::new(&end, PollFlags::IN)];
@@ -189,7 +194,7 @@ fn descriptors_that_come_with_the_answer_to_an_offer_are_closed() {
 #[test]
 fn files_are_taken_by_their_numbers() {
     let server = UnixServer::bind(&test_path()).unwrap();
-    let client = offer(dial(server.path().as_ref(), PATIENCE).unwrap(), &[]).unwrap();
+    let client = offer(dial(server.path().as_ref(), PATIENCE).unwrap());
     let worker = take_up(server.take().unwrap(), Instant::now() + PATIENCE).unwrap().0;
     assert_eq!(
         take_file(&*worker, 0).unwrap_err().kind(),

@@ -69,7 +69,7 @@ pub(super) struct Offered {
 /// Offers memory to the worker that has been called: the stream through it, once that has it.
 pub(super) fn offer(socket: OwnedFd, area: Option<&Segment>) -> io::Result<Arc<dyn Stream>> {
     let file = area.map(Segment::file);
-    shm::move_to(socket, file.as_slice(), Instant::now() + PATIENCE)
+    shm::Offer::new()?.move_to(socket, file.as_slice(), Instant::now() + PATIENCE)
 }
 
 #[cfg(test)]
