@@ -11,8 +11,10 @@ use outboard_transport::segment::set_size;
 use outboard_wire::HostPtr;
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
 use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
+    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous,
+    mprotect, mremap_fixed, munmap,
 };
+use rustix::system::sysinfo;
 
 pub(crate) use outboard_transport::page::page_bytes;
 
@@ -71,7 +73,9 @@ impl Drop for Own {
 /// Memory with two views.
 #[derive(Debug)]
 pub(super) struct Shared {
-    file: OwnedFd,
+    /// The file of the pages, which says which of them there are. A program may have limits that
+    /// leave no room for one: then only the two views name the pages.
+    file: Option<OwnedFd>,
     /// Where in the file its first byte is.
     offset: u64,
     /// Whether the file was the program's view before, whose pages others have, too.
@@ -103,13 +107,21 @@ impl Shared {
 
     /// Memory that is not in its place yet: [`Shared::show`] puts it there.
     pub(super) fn hidden(outer: HostPtr, bytes: usize) -> io::Result<Shared> {
-        let file = memfd_create(c"outboard", MemfdFlags::CLOEXEC)?;
-        set_size(file.as_fd(), bytes as u64)?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice, of a file that nobody else
+        // No descriptor is free, or files may not be that large.
+        let file = memory_file(bytes as u64).ok();
+        Shared::of(file, outer, bytes)
+    }
+
+    fn of(file: Option<OwnedFd>, outer: HostPtr, bytes: usize) -> io::Result<Shared> {
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
+        // SAFETY: a new mapping at an address of the kernel's choice, of pages that nobody else
         // has.
         let inner = unsafe {
-            mmap(null_mut(), bytes, access, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0)
+            match &file {
+                Some(file) => mmap(null_mut(), bytes, access, flags, file, 0),
+                None => mmap_anonymous(null_mut(), bytes, access, flags),
+            }
         }?;
         let inner = Own { base: inner.cast(), bytes };
         Ok(Shared { file, offset: 0, is_lent: false, inner, outer, bytes, taken: None })
@@ -147,7 +159,7 @@ impl Shared {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let inner = unsafe { mmap(null_mut(), bytes, access, flags, &file, offset) }?;
         let inner = Own { base: inner.cast(), bytes };
-        Ok(Shared { file, offset, is_lent: true, inner, outer, bytes, taken: None })
+        Ok(Shared { file: Some(file), offset, is_lent: true, inner, outer, bytes, taken: None })
     }
 
     /// Puts the outer view, open, in the place of what is there.
@@ -160,11 +172,14 @@ impl Shared {
     }
 
     fn map(&mut self) -> io::Result<()> {
-        let (access, at) = (ProtFlags::READ | ProtFlags::WRITE, self.outer.pointer());
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: either the addresses were taken for this (`new_at`), or the caller of `show`
-        // answers for what is there.
-        unsafe { mmap(at, self.bytes, access, flags, &self.file, 0) }?;
+        // Shared pages of which no byte is moved are mapped once more. That takes neither a file
+        // nor a descriptor.
+        let (none, flags) = (0, MremapFlags::MAYMOVE);
+        // SAFETY: the inner view stays. Either the outer addresses were taken for this (`new_at`),
+        // or the caller of `show` answers for what is there.
+        unsafe {
+            mremap_fixed(self.inner(0).cast(), none, self.bytes, flags, self.outer.pointer())
+        }?;
         Ok(())
     }
 
@@ -188,14 +203,22 @@ impl Shared {
         protect(self.outer.offset(range.start as u64), range.len(), access)
     }
 
-    /// The parts of a range that have ever been touched.
+    /// The parts of a range, whole pages, that may have been touched.
     pub(super) fn touched(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        match &self.file {
+            Some(file) => self.data(file, range),
+            None => self.present(range),
+        }
+    }
+
+    /// The parts of which the file has data.
+    fn data(&self, file: &OwnedFd, range: &Range<usize>) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let (mut at, last) = (self.offset + range.start as u64, self.offset + range.end as u64);
         while at < last {
             // An error says that there is no data from here on.
-            let Ok(start) = seek(&self.file, SeekFrom::Data(at)) else { break };
-            let end = seek(&self.file, SeekFrom::Hole(start)).unwrap_or(last).min(last);
+            let Ok(start) = seek(file, SeekFrom::Data(at)) else { break };
+            let end = seek(file, SeekFrom::Hole(start)).unwrap_or(last).min(last);
             if start >= end {
                 break;
             }
@@ -203,6 +226,27 @@ impl Shared {
             at = end;
         }
         found
+    }
+
+    /// The parts that are in memory: all, if some may be elsewhere.
+    fn present(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        let page = page_bytes() as usize;
+        let mut pages = vec![0_u8; range.len().div_ceil(page)];
+        // SAFETY: the range is the inner view's, and the vector has a byte for each of its pages.
+        let asked = unsafe {
+            libc::mincore(self.inner(range.start).cast(), range.len(), pages.as_mut_ptr())
+        };
+        let system = sysinfo();
+        if asked != 0 || system.freeswap < system.totalswap {
+            return std::iter::once(range.clone()).filter(|all| !all.is_empty()).collect();
+        }
+        let mut at = range.start;
+        let runs = pages.chunk_by(|one, next| (one ^ next) & 1 == 0).filter_map(|run| {
+            let start = at;
+            at += run.len() * page;
+            (run[0] & 1 == 1).then_some(start..at.min(range.end))
+        });
+        runs.collect()
     }
 
     /// The program's addresses are its own again, open, with the bytes that are here: private
@@ -219,17 +263,9 @@ impl Shared {
                 copy.at(part.start).copy_from_nonoverlapping(self.inner(part.start), part.len())
             };
         }
-        let flags = rustix::mm::MremapFlags::MAYMOVE;
+        let (bytes, flags) = (self.bytes, MremapFlags::MAYMOVE);
         // SAFETY: the new mapping takes the place of the outer view, whose bytes it has.
-        unsafe {
-            rustix::mm::mremap_fixed(
-                copy.base.cast(),
-                self.bytes,
-                self.bytes,
-                flags,
-                self.outer.pointer(),
-            )
-        }?;
+        unsafe { mremap_fixed(copy.base.cast(), bytes, bytes, flags, self.outer.pointer()) }?;
         // The mapping has moved: what it was is not there any more.
         std::mem::forget(copy);
         Ok(())
@@ -237,8 +273,15 @@ impl Shared {
 
     /// Gives the contents of a range back; it reads as zeros afterwards.
     pub(super) fn clear(&self, range: &Range<usize>) {
-        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        let _ = rustix::fs::fallocate(&self.file, flags, range.start as u64, range.len() as u64);
+        let at = self.inner(range.start);
+        // SAFETY: the inner view's own bytes.
+        if unsafe { madvise(at.cast(), range.len(), Advice::LinuxRemove) }.is_err() {
+            // Pages that the program has locked (`mlockall`) stay.
+            for part in self.touched(range) {
+                // SAFETY: as above.
+                unsafe { self.inner(part.start).write_bytes(0, part.len()) };
+            }
+        }
     }
 }
 
@@ -251,6 +294,13 @@ impl Drop for Shared {
     }
 }
 
+/// A file of so many bytes that take memory only where they are written.
+fn memory_file(bytes: u64) -> io::Result<OwnedFd> {
+    let file = memfd_create(c"outboard", MemfdFlags::CLOEXEC)?;
+    set_size(file.as_fd(), bytes)?;
+    Ok(file)
+}
+
 /// Sets what the program may do with whole pages of its memory.
 pub(super) fn protect(address: HostPtr, bytes: usize, access: Access) -> io::Result<()> {
     let flags = match access {
@@ -260,4 +310,97 @@ pub(super) fn protect(address: HostPtr, bytes: usize, access: Access) -> io::Res
     };
     // SAFETY: the pages are of memory that the pager tracks, whose faults it resolves.
     unsafe { mprotect(address.pointer(), bytes, flags) }.map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the tests' pages are, with room for `pages` of them: the program's memory.
+    fn program(pages: usize) -> Own {
+        Own::zeroed(pages * page_bytes() as usize).unwrap()
+    }
+
+    /// Pages with and without a file behind them behave alike.
+    fn both(check: impl Fn(&mut Shared)) {
+        const PAGES: usize = 16;
+        for with_file in [true, false] {
+            let place = program(PAGES);
+            let bytes = place.bytes;
+            let file = with_file.then(|| memory_file(bytes as u64).unwrap());
+            let mut shared = Shared::of(file, HostPtr::of(place.at(0)), bytes).unwrap();
+            // SAFETY: the place is the test's own, and empty.
+            unsafe { shared.show() }.unwrap();
+            check(&mut shared);
+        }
+    }
+
+    /// The program's view of a page, as its first word.
+    fn outer(shared: &Shared, page: usize) -> *mut u32 {
+        shared.outer.offset(page as u64 * page_bytes()).pointer()
+    }
+
+    fn pages(range: Range<usize>) -> Range<usize> {
+        let page = page_bytes() as usize;
+        range.start * page..range.end * page
+    }
+
+    #[test]
+    fn both_views_have_the_same_bytes() {
+        both(|shared| {
+            // SAFETY: both views are mapped and open.
+            unsafe {
+                outer(shared, 3).write_volatile(7);
+                assert_eq!(shared.inner(pages(3..4).start).cast::<u32>().read_volatile(), 7);
+                shared.inner(pages(4..5).start).cast::<u32>().write_volatile(8);
+                assert_eq!(outer(shared, 4).read_volatile(), 8);
+            }
+            shared.protect(&pages(0..16), Access::None).unwrap();
+            // SAFETY: the inner view stays open.
+            assert_eq!(unsafe { shared.inner(pages(4..5).start).read_volatile() }, 8);
+        });
+    }
+
+    /// What was touched in a system of which nothing is swapped out.
+    #[test]
+    fn pages_that_were_touched_are_known_until_they_are_cleared() {
+        both(|shared| {
+            // SAFETY: the views are mapped and open.
+            unsafe {
+                for page in [1, 2, 9] {
+                    outer(shared, page).write_volatile(page as u32);
+                }
+            }
+            let touched = shared.touched(&pages(0..16));
+            let system = sysinfo();
+            if shared.file.is_none() && system.freeswap < system.totalswap {
+                assert_eq!(touched, [pages(0..16)]);
+            } else {
+                assert_eq!(touched, [pages(1..3), pages(9..10)]);
+                assert_eq!(shared.touched(&pages(2..9)), [pages(2..3)]);
+            }
+            shared.clear(&pages(0..8));
+            // SAFETY: as above.
+            let word = |page| unsafe { outer(shared, page).read_volatile() };
+            assert_eq!([1, 2, 9].map(word), [0, 0, 9]);
+        });
+    }
+
+    #[test]
+    fn the_program_gets_its_bytes_back() {
+        both(|shared| {
+            // SAFETY: the views are mapped and open.
+            unsafe { outer(shared, 5).write_volatile(11) };
+            shared.give_back().unwrap();
+            // SAFETY: private memory is there now.
+            unsafe {
+                assert_eq!(
+                    [outer(shared, 5).read_volatile(), outer(shared, 6).read_volatile()],
+                    [11, 0]
+                );
+                outer(shared, 5).write_volatile(12);
+                assert_eq!(shared.inner(pages(5..6).start).cast::<u32>().read_volatile(), 11);
+            }
+        });
+    }
 }
