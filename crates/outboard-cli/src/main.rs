@@ -38,6 +38,7 @@ mod serve;
 mod sessions;
 mod slurm;
 mod ssh;
+mod stack;
 mod started;
 mod suspend;
 mod time;
@@ -149,6 +150,11 @@ enum Command {
 }
 
 fn main() -> miette::Result<()> {
+    stack::with_enough(obey)
+}
+
+/// Does what the command line says.
+fn obey() -> miette::Result<()> {
     completion::answer(Cli::command);
     failure::install_hook();
     let given = std::env::vars_os().collect();

@@ -221,6 +221,7 @@ pub(crate) struct WorkerArgs {
 }
 
 pub(crate) fn serve(args: Args) -> Result<()> {
+    bear_limits_of_files();
     let format = args.log_format.of_logs();
     let auth = args.auth_settings();
     logs::init(format);
@@ -363,6 +364,13 @@ fn cannot_serve(error: &ServeError) -> Failure {
         }
     };
     Failure::new(error.code(), error.to_string(), help)
+}
+
+/// A file that may not grow (`ulimit -f`) is an error of whoever writes to it, and not the end of the
+/// server or of a worker, which inherits this.
+fn bear_limits_of_files() {
+    // SAFETY: no function is to be called.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 pub(crate) fn worker(args: &WorkerArgs) -> ! {

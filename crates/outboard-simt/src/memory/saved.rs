@@ -1,7 +1,7 @@
 //! Device memory put elsewhere while nobody uses it, and back to the same addresses.
 
 use super::Memory;
-use rustix::fs::{MemfdFlags, memfd_create};
+use super::reserved::named_file;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -24,9 +24,10 @@ impl Memory {
     /// The system's error if the contents cannot be written to a file in memory; the allocations
     /// keep them then.
     pub unsafe fn save(&self) -> io::Result<Saved> {
-        let file = File::from(memfd_create("outboard-saved-memory", MemfdFlags::CLOEXEC)?);
         let ranges: Vec<(u64, u64)> =
             self.device.lock().live.iter().map(|(address, bytes, ())| (address, bytes)).collect();
+        let all = ranges.iter().map(|(_, bytes)| bytes).sum();
+        let file = File::from(named_file("outboard-saved-memory", all)?);
         let mut at = 0;
         for (address, bytes) in &ranges {
             // SAFETY: a live allocation, which nothing writes to, as the caller says.
