@@ -57,6 +57,7 @@ mod links;
 mod links_in_memory;
 mod load;
 mod local;
+mod lowered_limits;
 mod mappings;
 mod metrics;
 mod mpi;
