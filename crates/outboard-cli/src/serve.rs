@@ -366,8 +366,8 @@ fn cannot_serve(error: &ServeError) -> Failure {
     Failure::new(error.code(), error.to_string(), help)
 }
 
-/// A file that may not grow (`ulimit -f`) is an error of whoever writes to it, and not the end of the
-/// server or of a worker, which inherits this.
+/// A file that may not grow (`ulimit -f`) is an error of whoever writes to it, and not the end of
+/// the server or of a worker, which inherits this.
 fn bear_limits_of_files() {
     // SAFETY: no function is to be called.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
