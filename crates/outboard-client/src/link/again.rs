@@ -1,18 +1,20 @@
 //! Further connections of a session: lanes, and those that take the place of lost ones.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use outboard_transport::{Stream, Transport};
 use outboard_wire::handshake::resume::{Point, RESUME, Terms};
 use outboard_wire::handshake::{HandshakeError, Hello, Kind, Purpose, Welcome};
 use outboard_wire::{Decode, DecodeError};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::bulk::state::Dial;
 use super::config::Config;
 use super::connect::{Secured, join};
 use super::connection::{ATTEMPT, Resume};
 use super::error::ConnectError;
+use super::locks::lock;
 use super::movable::{COMMANDS, Movable};
 
 /// What makes further connections of a session such as its first one.
@@ -24,20 +26,26 @@ pub(super) struct Again<T> {
 }
 
 impl<T: Transport + Clone + 'static> Again<T> {
-    /// Connects further lanes of the session that `welcome` opened.
+    /// Connects further lanes of the session that `welcome` opened. The descriptor of the first is
+    /// kept for it.
     pub(super) fn dial(
         &self,
         address: &str,
         hello: &Hello,
         welcome: &Welcome,
         config: &Config,
+        shares_memory: bool,
     ) -> Dial {
         let purpose = Purpose::Lane { session: welcome.session, key: welcome.key };
         let mut hello = Hello { purpose, ..hello.clone() };
         hello.more.remove(RESUME);
         let (address, timeout) = (address.to_owned(), config.timeout);
         let again = self.clone();
+        // A program may have none to spare by the time of its first large copy.
+        let kept = (!shares_memory).then(|| eventfd(0, EventfdFlags::CLOEXEC).ok()).flatten();
+        let descriptor = Mutex::new(kept);
         Box::new(move |point| {
+            drop(lock(&descriptor).take());
             let mut hello = hello.clone();
             if let Some(point) = point {
                 hello.more.set(RESUME, &point);

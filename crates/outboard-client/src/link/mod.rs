@@ -138,7 +138,7 @@ impl Link {
         let config = Config { silence, ..config };
         let introduction = Introduction::of(&welcome, secured.as_ref(), address)?;
         let again = again::Again { transport: transport.clone(), secured, movable };
-        let dial = again.dial(address, hello, &welcome, &config);
+        let dial = again.dial(address, hello, &welcome, &config, memory.is_some());
         let resume = again.resume(address, hello, &welcome, memory.is_some())?;
         let grace = resume.as_ref().map(|resume| resume.grace);
         let lending = again.movable.as_ref().map(|movable| movable.lending()).unwrap_or_default();
