@@ -9,9 +9,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use outboard_files::{
-    Access, Block, Challenge, Identity, Opener, Request, Share, Terms, answer,
-};
+use outboard_files::{Access, Block, Challenge, Identity, Opener, Request, Share, Terms, answer};
 
 /// A folder that is shared, with files in and links out of it.
 struct Place {

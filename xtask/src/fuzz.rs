@@ -5,6 +5,7 @@
 //! a nightly compiler only for the sanitizers, which safe code can do without.
 
 use crate::programs;
+use crate::test::{self, Program};
 use crate::util::{self, root, step};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -63,39 +64,33 @@ pub(crate) fn all(seconds: u64) -> Result<u64> {
 
 /// Builds the targets and runs these, one on each processor.
 fn fuzz_all(chosen: &[&(&str, u32)], seconds: u64) -> Result<()> {
-    build()?;
-    util::for_each(chosen, util::processors(), |(name, largest)| fuzz(name, *largest, seconds))
+    let programs = build()?;
+    util::for_each(chosen, util::processors(), |(name, largest)| {
+        let program = programs
+            .iter()
+            .find(|program| program.name.strip_prefix(PREFIX) == Some(name))
+            .with_context(|| format!("fuzz/Cargo.toml has no target {PREFIX}{name}"))?;
+        fuzz(name, &program.executable, *largest, seconds)
+    })
 }
+
+/// What their names in the workspace begin with.
+const PREFIX: &str = "fuzz_";
 
 fn target_dir() -> PathBuf {
     util::target_dir().join("fuzz")
 }
 
-/// Builds the targets.
-pub(crate) fn build() -> Result<()> {
+/// Builds the targets. What they have of others is what all tests of the workspace have.
+fn build() -> Result<Vec<Program>> {
     step("building the fuzz targets");
-    let flags = [
-        "--cfg=fuzzing",
-        "-Cpasses=sancov-module",
-        "-Cllvm-args=-sanitizer-coverage-level=4",
-        "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
-        "-Cllvm-args=-sanitizer-coverage-pc-table",
-        "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    ];
-    let mut cargo = util::cargo();
-    cargo.current_dir(root().join("fuzz")).args(["build", "--release", "--target", HOST]);
-    cargo.env("CARGO_TARGET_DIR", target_dir()).env("RUSTFLAGS", flags.join(" "));
-    util::run(&mut cargo)
+    let targets = format!("{PREFIX}*");
+    let wanted = ["--workspace", "--features", "outboard-fuzz/libfuzzer", "--test", &targets];
+    let wrapper = root().join("fuzz/rustc.sh");
+    test::build(&root(), &wanted, &[("RUSTC_WORKSPACE_WRAPPER", wrapper.as_os_str())])
 }
 
-/// Named so that the flags are for the targets and not for build scripts, which cannot link them.
-const HOST: &str = if cfg!(target_arch = "aarch64") {
-    "aarch64-unknown-linux-gnu"
-} else {
-    "x86_64-unknown-linux-gnu"
-};
-
-fn fuzz(name: &str, largest: u32, seconds: u64) -> Result<()> {
+fn fuzz(name: &str, executable: &Path, largest: u32, seconds: u64) -> Result<()> {
     let corpus = target_dir().join("corpus").join(name);
     fs::create_dir_all(&corpus).with_context(|| format!("cannot create {}", corpus.display()))?;
     if name == "fatbin" {
@@ -105,7 +100,7 @@ fn fuzz(name: &str, largest: u32, seconds: u64) -> Result<()> {
     fs::create_dir_all(&findings)
         .with_context(|| format!("cannot create {}", findings.display()))?;
     step(&format!("fuzzing {name} for {seconds} s"));
-    let mut command = Command::new(target_dir().join(HOST).join("release").join(name));
+    let mut command = Command::new(executable);
     command.arg(&corpus).arg(root().join("fuzz/seeds").join(name));
     command.arg(format!("-artifact_prefix={}/", findings.display()));
     command.args([

@@ -100,7 +100,7 @@ const fn step_of(name: &'static str, action: fn(&Args) -> Result<Found>) -> Step
 
 /// What only builds or fetches, and apart from what the other steps build. It takes what processors
 /// have left, so that tests which wait leave nothing idle.
-const BESIDE: [Step; 10] = [
+const BESIDE: [Step; 9] = [
     step_of("etcd", |_| Ok(crate::etcd::attempt().into())),
     step_of("promtool", |_| Ok(crate::debian::attempt_program("promtool", "prometheus").into())),
     step_of("rdma headers", |_| Ok(crate::rdma::attempt().into())),
@@ -110,7 +110,6 @@ const BESIDE: [Step; 10] = [
     step_of("dependencies", |_| Ok(dependencies::check()?.into())),
     step_of("optimised build", |_| done(crate::counts::build())),
     step_of("kubernetes build", |_| Ok(crate::kubernetes::build()?.into())),
-    step_of("fuzz targets", |_| done(crate::fuzz::build())),
 ];
 
 const STEPS: [Step; 12] = [
@@ -166,7 +165,7 @@ const END_TO_END: &str = "tests/e2e";
 const IDLE: &str = "slurm";
 
 /// What a step of [`STEPS`] waits for.
-const NEEDS: [(&str, &str); 13] = [
+const NEEDS: [(&str, &str); 12] = [
     ("unit tests", "etcd"),
     ("unit tests", "promtool"),
     ("unit tests", "rdma headers"),
@@ -180,7 +179,6 @@ const NEEDS: [(&str, &str); 13] = [
     ("counts", "optimised build"),
     // Nothing may run beside it.
     ("counts", IDLE),
-    ("fuzzing", "fuzz targets"),
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {

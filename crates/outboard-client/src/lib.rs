@@ -2,7 +2,7 @@
 
 mod arena;
 mod copies;
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 pub mod fuzzing;
 mod graphs;
 mod host;

@@ -234,7 +234,7 @@ impl Copies {
     }
 
     /// Ends the thread that looks after large copies, which elsewhere ends with the process.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(fuzzing)]
     pub(crate) fn end(&self) {
         self.watcher.end();
     }

@@ -51,7 +51,7 @@ impl Helpers {
 
     /// Runs a job on a thread of its own, an idle one if there is one.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
-        if cfg!(feature = "fuzzing") {
+        if cfg!(fuzzing) {
             return job();
         }
         let busy = Busy::new(&self.busy);

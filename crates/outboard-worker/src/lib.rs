@@ -22,7 +22,7 @@ mod contexts;
 mod copies;
 mod counted;
 mod files;
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 mod fuzzing;
 mod gauges;
 mod graphs;
@@ -81,9 +81,9 @@ mod generated {
 }
 
 pub use counted::Counted;
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 pub use fuzzing::Fuzzed;
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 pub use io::hostile_peer;
 pub use io::{
     Build, Bulk, Command, ContextMemory, DeviceBytes, Gauge, Handler, NextPoll, Replier, Sink,

@@ -268,7 +268,7 @@ impl Mapped {
     }
 
     /// Gives all pages back, as the end of the process does elsewhere.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(fuzzing)]
     pub(crate) fn give_back(&mut self) {
         for base in std::mem::take(&mut self.runs).into_keys() {
             // SAFETY: our mapping, which no device uses.

@@ -86,7 +86,7 @@ impl Output {
     }
 
     /// Catches nothing: this process's standard output and standard error stay where they are.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(fuzzing)]
     pub(crate) fn aside() -> io::Result<Output> {
         let streams = [outboard_wire::notice::OUTPUT, outboard_wire::notice::ERRORS];
         let [output, errors] = streams.map(Caught::new);

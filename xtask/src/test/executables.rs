@@ -1,5 +1,6 @@
 //! The programs of tests that cargo builds.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -24,8 +25,8 @@ const TOGETHER: [&str; 3] = ["loader", "suite", "topology"];
 pub(crate) struct Program {
     /// Its main file, below its package.
     source: String,
-    name: String,
-    pub(super) executable: PathBuf,
+    pub(crate) name: String,
+    pub(crate) executable: PathBuf,
     /// Its package's folder, in which it is run.
     pub(super) folder: PathBuf,
     /// The same, from the root of the workspace.
@@ -72,14 +73,19 @@ struct Target {
 
 /// The test programs of some packages, which are built.
 pub(crate) fn built(packages: &[&str]) -> Result<Vec<PathBuf>> {
-    let programs = build(&util::root(), packages)?;
+    let programs = build(&util::root(), packages, &[])?;
     Ok(programs.into_iter().map(|program| program.executable).collect())
 }
 
-/// Builds the test programs of some packages of a workspace.
-pub(crate) fn build(workspace: &Path, packages: &[&str]) -> Result<Vec<Program>> {
+/// Builds some test programs of a workspace, with further variables in cargo's environment.
+pub(crate) fn build(
+    workspace: &Path,
+    wanted: &[&str],
+    env: &[(&str, &OsStr)],
+) -> Result<Vec<Program>> {
     let mut cargo = super::cargo(["test", "--no-run", "--message-format"]);
-    cargo.current_dir(workspace).arg("json-render-diagnostics").args(packages);
+    cargo.current_dir(workspace).arg("json-render-diagnostics").args(wanted);
+    cargo.envs(env.iter().copied());
     let shown = util::show(&cargo);
     let output = cargo
         .stderr(Stdio::inherit())

@@ -68,7 +68,7 @@ enum Job<'a> {
 /// Builds test programs and runs them. Tests that fail are run again, alone, when all others have
 /// ended.
 pub(super) fn run(wanted: &Wanted<'_>) -> Result<Found> {
-    let mut programs = executables::build(wanted.workspace, &["--workspace"])?;
+    let mut programs = executables::build(wanted.workspace, &["--workspace"], &[])?;
     programs.retain(|program| (wanted.packages)(&program.package));
     if programs.is_empty() {
         bail!("there are no tests to run");

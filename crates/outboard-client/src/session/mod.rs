@@ -35,7 +35,7 @@ use crate::times::Times;
 
 use memory::GivenBack;
 use notices::Pending;
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 pub(crate) use notices::Taken;
 pub(crate) use notices::{FreedPlaces, LostLinks};
 pub(crate) use open::{OpenError, Opened, explain, explain_hidden, open_link};

@@ -170,10 +170,10 @@ impl Notices {
 }
 
 /// Notices of a session that has nothing else.
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 pub(crate) struct Taken(Notices);
 
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 impl Default for Taken {
     fn default() -> Taken {
         let copies = Arc::new(Copies::default());
@@ -194,7 +194,7 @@ impl Default for Taken {
     }
 }
 
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 impl Taken {
     /// Takes one in, but for what a program prints and what takes a thread.
     pub(crate) fn take(&self, code: u16, payload: &[u8]) {

@@ -57,11 +57,11 @@ impl Ending {
 }
 
 /// For how long the client of a session that ends at once is told why. Nothing is read meanwhile.
-#[cfg(not(feature = "fuzzing"))]
+#[cfg(not(fuzzing))]
 const TELLING: Duration = Duration::from_millis(100);
 
 /// Ends this session and its process: the client broke the protocol. It is told so, if it reads.
-#[cfg(not(feature = "fuzzing"))]
+#[cfg(not(fuzzing))]
 pub(crate) fn end_session(replier: Option<&Replier>, sentence: &str) -> ! {
     if let Some(replier) = replier.cloned() {
         let sentence = sentence.to_owned();
@@ -77,7 +77,7 @@ pub(crate) fn end_session(replier: Option<&Replier>, sentence: &str) -> ! {
     exit(super::exit::BROKEN)
 }
 
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 pub(crate) fn end_session(_replier: Option<&Replier>, _sentence: &str) -> ! {
     std::panic::resume_unwind(Box::new(super::exit::Violation));
 }

@@ -27,5 +27,5 @@ pub(super) fn exit(code: i32) -> ! {
 }
 
 /// What ends a session, instead of its process.
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 pub(crate) struct Violation;

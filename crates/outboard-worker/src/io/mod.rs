@@ -56,7 +56,7 @@ use connection::Connection;
 use dispatch::dispatch;
 use ending::Ending;
 pub(crate) use ending::end_session;
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 pub(crate) use exit::Violation;
 use exit::{BROKEN, REFUSED, SERVED, end_with_any_panic, exit};
 pub use handler::{Build, Handler, NextPoll};
@@ -68,7 +68,7 @@ pub use bulk::DeviceBytes;
 use bulk::Direct;
 pub(crate) use bulk::Half;
 pub(crate) use bulk::KnownMemory;
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 pub use bulk::hostile_peer;
 pub use bulk::{Bulk, Sink};
 use link_adapters::LinkAdapters;

@@ -99,7 +99,7 @@ impl Unqueued {
     /// Waits until there are none, and no jobs. To be called by the thread that adds them, before a
     /// call that waits for the device: it would wait for them, too.
     pub(crate) fn wait(&self) {
-        if !cfg!(feature = "fuzzing") {
+        if !cfg!(fuzzing) {
             self.none_left.wait_while(&mut self.state.lock(), |state| state.is_busy());
         }
     }

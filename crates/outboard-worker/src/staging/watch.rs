@@ -137,7 +137,7 @@ pub(crate) struct Watcher {
 struct WatcherState {
     new: Vec<Box<dyn Watched>>,
     nudged: bool,
-    #[cfg(feature = "fuzzing")]
+    #[cfg(fuzzing)]
     over: bool,
 }
 
@@ -216,7 +216,7 @@ impl Watcher {
     }
 
     /// Ends its thread, which elsewhere ends with the process, and all copies.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(fuzzing)]
     pub(crate) fn end(&self) {
         let mut state = self.state();
         (state.over, state.nudged) = (true, true);
@@ -232,7 +232,7 @@ impl Watcher {
         loop {
             {
                 let mut state = self.state();
-                #[cfg(feature = "fuzzing")]
+                #[cfg(fuzzing)]
                 if state.over {
                     return;
                 }

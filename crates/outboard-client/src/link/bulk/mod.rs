@@ -8,7 +8,7 @@
 mod count;
 pub(super) mod direction;
 mod downloads;
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 pub(super) mod host_bytes;
 mod lane;

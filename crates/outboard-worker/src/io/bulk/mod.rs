@@ -7,7 +7,7 @@
 //! dispatcher waits for.
 
 mod direct;
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 mod fuzzing;
 mod known;
 mod lane;
@@ -31,7 +31,7 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 use super::pace::Pace;
 use super::requests::Requests;
 pub(in crate::io) use direct::Direct;
-#[cfg(feature = "fuzzing")]
+#[cfg(fuzzing)]
 pub use fuzzing::hostile_peer;
 pub(crate) use known::KnownMemory;
 use lane::Lane;
