@@ -1,10 +1,12 @@
 //! `cargo xtask counts`: how many instructions the hot paths take, counted by valgrind's callgrind,
 //! which counts the same on a busy machine as on an idle one. More than a twentieth above what
-//! `tests/counts.toml` says is an error; `--update` writes that file anew, on purpose.
+//! `tests/counts.toml` says is an error; `--update` writes the build's part of that file anew, on
+//! purpose.
 //!
-//! Counted is what calls cost the program's thread in the release build of the client library:
-//! questions that it answers itself, and commands that it encodes and queues; and what a worker
-//! does for a command: decoding, looking up and checking, up to a driver that does nothing.
+//! Counted is what calls cost the program's thread in the client library: questions that it answers
+//! itself, and commands that it encodes and queues; and what a worker does for a command: decoding,
+//! looking up and checking, up to a driver that does nothing. The test command counts the build
+//! that its other tests use.
 
 mod callgrind;
 
@@ -24,6 +26,9 @@ pub(crate) struct Args {
     /// Write the counts to tests/counts.toml instead of comparing them.
     #[arg(long)]
     update: bool,
+    /// Count the build of the tests instead of the release build.
+    #[arg(long)]
+    tests: bool,
 }
 
 /// Calls of each function in a short and in a long session: what counts is how much more the long
@@ -67,32 +72,48 @@ const CASES: [(&str, &str); 1] = [("cuCtxPushCurrent_v2", "cuCtxPushCurrent")];
 /// Instructions for one call of each path, by name.
 type Counts = BTreeMap<String, f64>;
 
+/// The counts of builds, by the folder in which cargo puts a build.
+type Table = BTreeMap<String, Counts>;
+
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if args.update {
-        prepare()?;
-        let mut counts = count()?;
-        for _ in 1..ATTEMPTS {
-            counts = least(&counts, &count()?);
-        }
-        let mut text = String::from(
-            "# Instructions of one call, by `cargo xtask counts --update`. See docs/decisions/0017-profile.md.\n",
-        );
-        counts.iter().for_each(|(name, count)| text += &format!("\"{name}\" = {count:.0}\n"));
-        return fs::write(baseline(), text).context("cannot write tests/counts.toml");
+    let profile = if args.tests { Profile::Tests } else { Profile::Release };
+    if !args.update {
+        return check(profile).map(drop);
     }
-    check().map(drop)
+    prepare(profile)?;
+    let mut counts = count(profile)?;
+    for _ in 1..ATTEMPTS {
+        counts = least(&counts, &count(profile)?);
+    }
+    let mut table = kept()?;
+    table.insert(profile.names().1.to_owned(), counts);
+    let mut text = String::from(
+        "# Instructions of one call, by `cargo xtask counts --update` and, of the build of the tests,\n\
+         # `cargo xtask counts --tests --update`. See docs/decisions/0017-profile.md.\n",
+    );
+    for (build, counts) in &table {
+        text += &format!("\n[{build}]\n");
+        counts.iter().for_each(|(name, count)| text += &format!("\"{name}\" = {count:.0}\n"));
+    }
+    fs::write(file(), text).context("cannot write tests/counts.toml")
 }
 
-fn baseline() -> PathBuf {
+fn file() -> PathBuf {
     root().join("tests/counts.toml")
 }
 
-/// Compares the counts with those that are checked in; how many were right.
-pub(crate) fn check() -> Result<u64> {
-    let text = fs::read_to_string(baseline()).context("cannot read tests/counts.toml")?;
-    let wanted: Counts = toml::from_str(&text).context("cannot understand tests/counts.toml")?;
-    prepare()?;
-    let mut found = count()?;
+/// What is checked in.
+fn kept() -> Result<Table> {
+    let text = fs::read_to_string(file()).context("cannot read tests/counts.toml")?;
+    toml::from_str(&text).context("cannot understand tests/counts.toml")
+}
+
+/// Compares a build's counts with those that are checked in; how many were right.
+pub(crate) fn check(profile: Profile) -> Result<u64> {
+    let build = profile.names().1;
+    let wanted = kept()?.remove(build).unwrap_or_default();
+    prepare(profile)?;
+    let mut found = count(profile)?;
     let is_too_much = |(name, found): (&String, &f64)| {
         wanted.get(name).is_some_and(|wanted| *found > wanted * TOLERANCE)
     };
@@ -100,7 +121,7 @@ pub(crate) fn check() -> Result<u64> {
         if !found.iter().any(is_too_much) {
             break;
         }
-        found = least(&found, &count()?);
+        found = least(&found, &count(profile)?);
     }
     let (mut wrong, mut better) = (Vec::new(), 0);
     eprintln!("{:<56} {:>8} {:>8} {:>7}", "instructions of one call", "wanted", "found", "");
@@ -148,36 +169,36 @@ fn least(one: &Counts, other: &Counts) -> Counts {
     one.iter().map(smaller).collect()
 }
 
-/// Builds what is counted, apart from what it is used with.
-pub(crate) fn build() -> Result<()> {
+/// Builds what is counted, and a server for it.
+fn prepare(profile: Profile) -> Result<()> {
     ensure_valgrind()?;
-    // At once: the last part of each, which makes one of all its crates, keeps only one processor
-    // busy.
-    let mut cargo = util::cargo();
-    cargo.current_dir(root()).args(["build", "--quiet", "--release", "--lib"]);
-    cargo.args([
-        "--package",
-        "outboard-libcuda",
-        "--package",
-        "outboard-driver",
-        "--package",
-        "outboard-worker",
-    ]);
-    util::run(cargo.args(["--example", "call_cost", "--example", "dispatch_cost"]))
-}
-
-fn prepare() -> Result<()> {
-    build()?;
     Dist::build(Profile::Tests)?;
+    if matches!(profile, Profile::Release) {
+        // At once: the last part of each, which makes one of all its crates, keeps only one
+        // processor busy.
+        let mut cargo = util::cargo();
+        cargo.current_dir(root()).args(["build", "--quiet", "--release", "--lib"]);
+        for package in ["outboard-libcuda", "outboard-driver", "outboard-worker"] {
+            cargo.args(["--package", package]);
+        }
+        util::run(cargo.args(["--example", "call_cost", "--example", "dispatch_cost"]))?;
+    }
     let client = target_dir().join("counts/client");
     let _ = fs::remove_dir_all(target_dir().join("counts"));
     fs::create_dir_all(&client).context("cannot make a folder")?;
-    fs::copy(target_dir().join("release/libcuda.so"), client.join("libcuda.so.1"))
-        .context("release/libcuda.so")?;
+    let library = built(profile).join("libcuda.so");
+    fs::copy(&library, client.join("libcuda.so.1"))
+        .with_context(|| format!("cannot copy {}", library.display()))?;
     Ok(())
 }
 
-fn count() -> Result<Counts> {
+/// Where a build is.
+fn built(profile: Profile) -> PathBuf {
+    target_dir().join(profile.names().1)
+}
+
+fn count(profile: Profile) -> Result<Counts> {
+    let programs = built(profile).join("examples");
     let dir = target_dir().join("counts");
     step("counting instructions");
     let mut counts = Counts::new();
@@ -187,7 +208,7 @@ fn count() -> Result<Counts> {
             CASES.iter().find(|(function, _)| function == name).map_or(*name, |(_, case)| case)
         });
         let cases = cases.collect::<Vec<_>>().join(",");
-        let [few, many] = CALLS.map(|calls| session(&dir, servers, &cases, calls));
+        let [few, many] = CALLS.map(|calls| session(&programs, &dir, servers, &cases, calls));
         let (few, many) = (few?, many?);
         for name in names {
             let (few, many) = (few.of(name)?, many.of(name)?);
@@ -198,7 +219,8 @@ fn count() -> Result<Counts> {
         }
     }
     for command in COMMANDS {
-        let [few, many] = [commands(&dir, command, CALLS[0])?, commands(&dir, command, CALLS[1])?];
+        let [few, many] = CALLS.map(|count| commands(&programs, &dir, command, count));
+        let (few, many) = (few?, many?);
         counts.insert(
             format!("worker: {command}"),
             many.saturating_sub(few) as f64 / (CALLS[1] - CALLS[0]) as f64,
@@ -208,27 +230,21 @@ fn count() -> Result<Counts> {
 }
 
 /// The instructions that a worker takes for so many commands, and for a few before them.
-fn commands(dir: &Path, command: &str, count: u64) -> Result<u64> {
+fn commands(programs: &Path, dir: &Path, command: &str, count: u64) -> Result<u64> {
     let file = dir.join(format!("{command}.{count}"));
     let mut worker = callgrind::command(&file);
-    worker
-        .arg(target_dir().join("release/examples/dispatch_cost"))
-        .args([command, &count.to_string()]);
+    worker.arg(programs.join("dispatch_cost")).args([command, &count.to_string()]);
     util::run(&mut worker)?;
     Ok(Costs::read(&file)?.of(TAKE)?.total)
 }
 
 /// Makes the calls of some cases on the first of some servers, counted.
-fn session(dir: &Path, servers: usize, cases: &str, calls: u64) -> Result<Costs> {
+fn session(programs: &Path, dir: &Path, servers: usize, cases: &str, calls: u64) -> Result<Costs> {
     let servers = (0..servers).map(|_| Serving::start()).collect::<Result<Vec<_>>>()?;
     let list: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
     let file = dir.join(format!("client.{}.{calls}", servers.len()));
     let mut client = callgrind::command(&file);
-    client.arg(target_dir().join("release/examples/call_cost")).args([
-        "--count",
-        cases,
-        &calls.to_string(),
-    ]);
+    client.arg(programs.join("call_cost")).args(["--count", cases, &calls.to_string()]);
     client.env("LD_LIBRARY_PATH", dir.join("client")).env("OUTBOARD_SERVER", list.join(","));
     // Who spins would be counted for it.
     client.env("OUTBOARD_TRANSPORT", "tcp").env("OUTBOARD_SPIN_US", "0").stderr(Stdio::null());

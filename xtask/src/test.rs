@@ -100,7 +100,7 @@ const fn step_of(name: &'static str, action: fn(&Args) -> Result<Found>) -> Step
 
 /// What only builds or fetches, and apart from what the other steps build. It takes what processors
 /// have left, so that tests which wait leave nothing idle.
-const BESIDE: [Step; 9] = [
+const BESIDE: [Step; 8] = [
     step_of("etcd", |_| Ok(crate::etcd::attempt().into())),
     step_of("promtool", |_| Ok(crate::debian::attempt_program("promtool", "prometheus").into())),
     step_of("rdma headers", |_| Ok(crate::rdma::attempt().into())),
@@ -108,7 +108,6 @@ const BESIDE: [Step; 9] = [
     step_of("mpi", |_| Ok(crate::mpi::attempt()?.into())),
     step_of("ssh", |_| Ok(crate::ssh::attempt()?.into())),
     step_of("dependencies", |_| Ok(dependencies::check()?.into())),
-    step_of("optimised build", |_| done(crate::counts::build())),
     step_of("kubernetes build", |_| Ok(crate::kubernetes::build()?.into())),
 ];
 
@@ -144,7 +143,7 @@ const STEPS: [Step; 12] = [
         Ok(reruns::judge_whole("wheel", attempt).into())
     }),
     step_of("counts", |_| {
-        let check = || crate::counts::check().map(Count::passed);
+        let check = || crate::counts::check(Profile::Tests).map(Count::passed);
         Ok(reruns::judge_whole("counts", check).into())
     }),
     // An input that breaks a target once is a fault.
@@ -165,7 +164,7 @@ const END_TO_END: &str = "tests/e2e";
 const IDLE: &str = "slurm";
 
 /// What a step of [`STEPS`] waits for.
-const NEEDS: [(&str, &str); 12] = [
+const NEEDS: [(&str, &str); 11] = [
     ("unit tests", "etcd"),
     ("unit tests", "promtool"),
     ("unit tests", "rdma headers"),
@@ -176,7 +175,6 @@ const NEEDS: [(&str, &str); 12] = [
     ("slurm", "test programs"),
     ("kubernetes", "test programs"),
     ("kubernetes", "kubernetes build"),
-    ("counts", "optimised build"),
     // Nothing may run beside it.
     ("counts", IDLE),
 ];
