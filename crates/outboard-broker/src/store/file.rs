@@ -9,8 +9,9 @@ use redb::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 type Table<K> = TableDefinition<'static, K, &'static [u8]>;
@@ -41,6 +42,9 @@ const PRESENT_FORM: u64 = 1;
 /// The most memory for what has been read of the file.
 const CACHE: usize = 16 << 20;
 
+/// Bytes at the beginning of a file that redb writes last when it makes one.
+const MAGIC: usize = 9;
+
 /// The file.
 #[derive(Debug)]
 pub struct FileStore {
@@ -58,6 +62,26 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Attempt<T> {
     Ok(serde_json::from_slice(bytes)?)
 }
 
+/// Opens the file. One that a broker was killed over while it made it is put aside: nothing was
+/// kept in it yet.
+fn finished(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    loop {
+        let file = options.open(path)?;
+        let mut first = [0; MAGIC];
+        // Whoever holds the lock may be making it.
+        let unfinished = file.try_lock().is_ok()
+            && file.metadata()?.len() > 0
+            && file.read_at(&mut first, 0)? == MAGIC
+            && first == [0; MAGIC];
+        if !unfinished {
+            return Ok(file);
+        }
+        fs::rename(path, path.with_extension("redb.unfinished"))?;
+    }
+}
+
 impl FileStore {
     /// Opens the file in the folder, or makes it.
     ///
@@ -71,10 +95,7 @@ impl FileStore {
             reason: reason.to_string(),
         };
         files::own_folder(folder).map_err(|error| unusable(&error))?;
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&path).map_err(|error| unusable(&error))?;
-        let backend = FileBackend::new(file);
+        let backend = FileBackend::new(finished(&path).map_err(|error| unusable(&error))?);
         let mut builder = Database::builder();
         let builder = builder.set_cache_size(CACHE);
         let opened = backend.and_then(|backend| builder.create_with_backend(backend));

@@ -266,6 +266,24 @@ fn survives_kills(place: &Place, test: &str, kills: &Kills) {
     }
 }
 
+/// A broker that is killed while it makes the file leaves one of which the first bytes are missing.
+#[test]
+fn a_file_that_was_never_finished_is_put_aside() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("pool.redb");
+    let unfinished = [&[0_u8; 4096][..], b"more"].concat();
+    std::fs::write(&path, &unfinished).unwrap();
+    let store = FileStore::open(folder.path()).expect("a new one");
+    assert_eq!(store.memory().unwrap(), Memory { next: 1, ..Memory::default() });
+    assert!(matches!(FileStore::open(folder.path()), Err(StoreError::InUse { .. })));
+    drop(store);
+    assert_eq!(std::fs::read(folder.path().join("pool.redb.unfinished")).unwrap(), unfinished);
+    // What is no file of this kind stays where it is.
+    std::fs::write(&path, b"a text of somebody's").unwrap();
+    assert!(matches!(FileStore::open(folder.path()), Err(StoreError::Unusable { .. })));
+    assert_eq!(std::fs::read(&path).unwrap(), b"a text of somebody's");
+}
+
 #[test]
 fn use_that_a_release_before_has_noted_is_taken_over() {
     let folder = tempdir().unwrap();
