@@ -13,6 +13,9 @@ use crate::work::Work;
 /// waits.
 pub(crate) const MOST_STAGED: u64 = 1 << 20;
 
+/// Zeros of so many bytes and more are written only where there may be others.
+const LARGE: u64 = 1 << 20;
+
 impl Cpu {
     /// Copies `bytes` from host memory at `src`.
     pub(crate) fn upload(
@@ -98,7 +101,16 @@ impl Cpu {
             .filter(|_| aligned)
             .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         check_range(self.engines()?, fill.dst.0, extent(width, fill.height, fill.pitch)?)?;
-        self.scheduler.submit(ctx.id, lane, Work::Fill(fill), None).map(drop)
+        // Memory that nobody has touched is not to take any by that.
+        let clears = fill.value == 0
+            && fill.height == 1
+            && width >= LARGE
+            && self.engines()?.iter().any(|engine| engine.memory().contains(fill.dst.0));
+        let work = match clears {
+            true => Work::Clear { address: fill.dst.0, bytes: width },
+            false => Work::Fill(fill),
+        };
+        self.scheduler.submit(ctx.id, lane, work, None).map(drop)
     }
 
     /// Runs work that the program waits for; what kernels before it printed appears.

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use outboard_abi::{CUresult, CUstreamWaitValue_flags_enum as WaitFlags};
 use outboard_front::backend::{Fill, Rect};
+use outboard_transport::page::{page_bytes, present};
 
 use crate::boxes::BoxWork;
 use crate::graph::replay::Replay;
@@ -43,6 +44,11 @@ pub(crate) enum Work {
         bytes: Box<[u8]>,
     },
     Fill(Fill),
+    /// Fills device memory with zeros.
+    Clear {
+        address: u64,
+        bytes: u64,
+    },
     Write(Word),
     /// Waits until the word in memory satisfies the condition.
     Wait(Word, Condition),
@@ -126,6 +132,7 @@ impl Work {
                 unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), *dst as *mut u8, bytes.len()) }
             }
             Work::Fill(fill) => run_fill(fill),
+            Work::Clear { address, bytes } => clear(*address, *bytes),
             Work::Write(word) => word.store(),
             Work::Wait(..) if !self.is_ready() => return Progress::Waiting,
             Work::Wait(..) => fence(Ordering::SeqCst),
@@ -229,11 +236,64 @@ fn run_fill(fill: &Fill) {
     }
 }
 
+/// Writes zeros where there may be others: pages that nobody has touched take no memory.
+fn clear(address: u64, bytes: u64) {
+    /// Bytes that are looked at in one step.
+    const STEP: u64 = 1 << 30;
+    let end = address + bytes;
+    let zero = |from: u64, to: u64| {
+        // SAFETY: checked to lie in allocated memory of a device.
+        unsafe { ptr::write_bytes(from as *mut u8, 0, (to - from) as usize) }
+    };
+    let first = address.next_multiple_of(page_bytes()).min(end);
+    let last = (end & !(page_bytes() - 1)).max(first);
+    zero(address, first);
+    let mut at = first;
+    while at < last {
+        let step = (last - at).min(STEP);
+        for part in present(at, step as usize) {
+            zero(at + part.start as u64, at + part.end as u64);
+        }
+        at += step;
+    }
+    zero(last, end);
+}
+
 #[cfg(test)]
 mod tests {
     use outboard_front::backend::DevicePtr;
 
     use super::*;
+
+    /// Zeros end up everywhere, and pages that nobody has touched stay so where the system knows.
+    #[test]
+    fn clearing_takes_no_memory_where_nothing_is() {
+        use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+        const BYTES: usize = 4 << 20;
+        let file = outboard_simt::memory_file(BYTES as u64).unwrap();
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let memory = unsafe { mmap(ptr::null_mut(), BYTES, access, flags, &file, 0) }.unwrap();
+        let bytes = memory.cast::<u8>();
+        let touched = [0, 5, 300_000, 1 << 20, BYTES - 1];
+        for at in touched {
+            // SAFETY: within the mapping.
+            unsafe { bytes.add(at).write(7) };
+        }
+        let before = rustix::fs::fstat(&file).unwrap().st_blocks;
+        // Not from the first byte to the last.
+        clear(memory as u64 + 1, BYTES as u64 - 2);
+        let after = rustix::fs::fstat(&file).unwrap().st_blocks;
+        // SAFETY: as above.
+        let left = touched.map(|at| unsafe { bytes.add(at).read() });
+        assert_eq!(left, [7, 0, 0, 0, 7]);
+        let system = rustix::system::sysinfo();
+        if system.freeswap == system.totalswap && present(memory as u64, BYTES).len() > 1 {
+            assert_eq!(before, after);
+        }
+        // SAFETY: the mapping of this test.
+        unsafe { munmap(memory, BYTES) }.unwrap();
+    }
 
     fn word(value: u64, wide: bool) -> Word {
         Word { address: 0, value, wide }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr::null_mut;
 
+use outboard_transport::page::present;
 use outboard_transport::reserved::Reserved;
 use outboard_transport::segment::set_size;
 use outboard_wire::HostPtr;
@@ -14,7 +15,6 @@ use rustix::mm::{
     Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous,
     mprotect, mremap_fixed, munmap,
 };
-use rustix::system::sysinfo;
 
 pub(crate) use outboard_transport::page::page_bytes;
 
@@ -207,7 +207,10 @@ impl Shared {
     pub(super) fn touched(&self, range: &Range<usize>) -> Vec<Range<usize>> {
         match &self.file {
             Some(file) => self.data(file, range),
-            None => self.present(range),
+            None => present(self.inner(range.start) as u64, range.len())
+                .into_iter()
+                .map(|part| range.start + part.start..range.start + part.end)
+                .collect(),
         }
     }
 
@@ -226,27 +229,6 @@ impl Shared {
             at = end;
         }
         found
-    }
-
-    /// The parts that are in memory: all, if some may be elsewhere.
-    fn present(&self, range: &Range<usize>) -> Vec<Range<usize>> {
-        let page = page_bytes() as usize;
-        let mut pages = vec![0_u8; range.len().div_ceil(page)];
-        // SAFETY: the range is the inner view's, and the vector has a byte for each of its pages.
-        let asked = unsafe {
-            libc::mincore(self.inner(range.start).cast(), range.len(), pages.as_mut_ptr())
-        };
-        let system = sysinfo();
-        if asked != 0 || system.freeswap < system.totalswap {
-            return std::iter::once(range.clone()).filter(|all| !all.is_empty()).collect();
-        }
-        let mut at = range.start;
-        let runs = pages.chunk_by(|one, next| (one ^ next) & 1 == 0).filter_map(|run| {
-            let start = at;
-            at += run.len() * page;
-            (run[0] & 1 == 1).then_some(start..at.min(range.end))
-        });
-        runs.collect()
     }
 
     /// The program's addresses are its own again, open, with the bytes that are here: private
@@ -314,6 +296,8 @@ pub(super) fn protect(address: HostPtr, bytes: usize, access: Access) -> io::Res
 
 #[cfg(test)]
 mod tests {
+    use rustix::system::sysinfo;
+
     use super::*;
 
     /// Where the tests' pages are, with room for `pages` of them: the program's memory.
