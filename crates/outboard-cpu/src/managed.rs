@@ -11,15 +11,20 @@ use crate::cpu::Cpu;
 impl Managed for Cpu {
     fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
         if self.engines()?.len() == 1 {
-            return self.memory_alloc(ctx, bytes).map(DevicePtr::unified);
+            match self.memory_alloc(ctx, bytes) {
+                // There may be more managed memory than the device has.
+                Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {}
+                outcome => return outcome.map(DevicePtr::unified),
+            }
         }
         // Memory of one device is not another's; memory of the host is that of all.
         let bytes = usize::try_from(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        self.host_alloc(ctx, bytes, 0).map(|memory| HostPtr::of(memory).unified())
+        let memory = self.host.alloc_untouched(self.engines()?, ctx, bytes)?;
+        Ok(HostPtr::of(memory).unified())
     }
 
     fn managed_free(&'static self, ctx: ContextId, address: UnifiedPtr) -> Result<()> {
-        if self.engines()?.len() == 1 {
+        if !self.host.has(address.0) {
             return self.memory_free(ctx, address.device());
         }
         // SAFETY: the front has found the allocation, which it has forgotten since.

@@ -33,16 +33,40 @@ impl HostMemory {
         ctx: ContextId,
         bytes: usize,
     ) -> Result<*mut u8> {
+        self.map(engines, ctx, bytes, MapFlags::PRIVATE)
+    }
+
+    /// Maps fresh memory, which may be more than there is: only pages that are touched take any.
+    pub(crate) fn alloc_untouched(
+        &self,
+        engines: &[Arc<Engine>],
+        ctx: ContextId,
+        bytes: usize,
+    ) -> Result<*mut u8> {
+        self.map(engines, ctx, bytes, MapFlags::PRIVATE | MapFlags::NORESERVE)
+    }
+
+    fn map(
+        &self,
+        engines: &[Arc<Engine>],
+        ctx: ContextId,
+        bytes: usize,
+        flags: MapFlags,
+    ) -> Result<*mut u8> {
         let mapped = (bytes as u64)
             .checked_next_multiple_of(page_bytes())
             .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh anonymous mapping where the kernel likes touches nothing that exists.
-        let memory =
-            unsafe { mmap_anonymous(ptr::null_mut(), mapped as usize, access, MapFlags::PRIVATE) }
-                .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let memory = unsafe { mmap_anonymous(ptr::null_mut(), mapped as usize, access, flags) }
+            .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         self.insert(engines, memory as u64, bytes as u64, Range { ctx, mapped });
         Ok(memory.cast())
+    }
+
+    /// Whether an address is in such memory.
+    pub(crate) fn has(&self, address: u64) -> bool {
+        self.0.lock().get(address).is_some()
     }
 
     /// Takes in memory of the program.

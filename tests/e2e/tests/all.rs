@@ -58,6 +58,7 @@ mod links_in_memory;
 mod load;
 mod local;
 mod lowered_limits;
+mod managed_beyond;
 mod mappings;
 mod metrics;
 mod mpi;

@@ -42,8 +42,25 @@ impl Remote {
         }
     }
 
-    /// Memory of the device for managed memory.
-    fn device_side(&self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
+    /// Memory of the server for managed memory, and whether it is zeroed: the device's own, or what
+    /// the driver moves where several devices share it or the device has not so much.
+    fn device_side(&self, ctx: ContextId, bytes: u64) -> Result<(UnifiedPtr, bool)> {
+        if self.session()?.has_one_device() || bytes <= SLAB {
+            match self.of_the_device(ctx, bytes) {
+                Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {}
+                outcome => return outcome.map(|address| (address, false)),
+            }
+        }
+        match self.call(ctx, &msg::ManagedAllocBeyond { bytes }, |reply| reply.address) {
+            // An older server.
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
+                self.of_the_device(ctx, bytes).map(|address| (address, false))
+            }
+            outcome => outcome.map(|address| (address, true)),
+        }
+    }
+
+    fn of_the_device(&self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
         let session = self.session()?;
         // Only the driver knows how several devices share it.
         if session.has_one_device()
@@ -75,8 +92,8 @@ impl Remote {
         let mut found = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let mut ask = room.max(bytes);
         for _ in 0..TRIES {
-            let device = match self.device_side(ctx, ask) {
-                Ok(device) => device,
+            let (device, is_zeroed) = match self.device_side(ctx, ask) {
+                Ok(given) => given,
                 Err(error) => {
                     found = Err(error);
                     break;
@@ -99,7 +116,7 @@ impl Remote {
                 (!shared).then(|| range.clone()),
             ) {
                 Ok(true) => {
-                    found = Ok((device.device(), range));
+                    found = Ok((device.device(), range, is_zeroed));
                     break;
                 }
                 Ok(false) => useless.push(device.device()),
@@ -113,7 +130,10 @@ impl Remote {
         for address in useless {
             let _ = self.free_device_side(ctx, address);
         }
-        let (device, range) = found?;
+        let (device, range, is_zeroed) = found?;
+        if is_zeroed {
+            return Ok((device, range));
+        }
         // As the program sees it: zeros.
         let (dst, width) = (range.start.device(), range.end.since(range.start));
         let stream = self.pager_stream(ctx)?;

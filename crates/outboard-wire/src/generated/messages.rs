@@ -8863,6 +8863,55 @@ impl Call for FileGive {
     type Reply<'a> = FileGiveReply;
 }
 
+/// Allocates managed memory, zeroed, that may be more than the device has: the driver moves it between the device's memory and the machine's. What kernels do not use takes neither.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ManagedAllocBeyond {
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for ManagedAllocBeyond {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for ManagedAllocBeyond {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ManagedAllocBeyond { bytes: reader.get()? })
+    }
+}
+
+impl Message for ManagedAllocBeyond {
+    const OP: u16 = 184;
+    const SINCE: u16 = 5;
+}
+
+/// The answer to [`ManagedAllocBeyond`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ManagedAllocBeyondReply {
+    /// `address`, see `api/wire/`.
+    pub address: UnifiedPtr,
+}
+
+impl Encode for ManagedAllocBeyondReply {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+    }
+}
+
+impl<'a> Decode<'a> for ManagedAllocBeyondReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ManagedAllocBeyondReply { address: reader.get()? })
+    }
+}
+
+impl Call for ManagedAllocBeyond {
+    type Reply<'a> = ManagedAllocBeyondReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -9049,6 +9098,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         181 => "file_sync",
         182 => "file_write",
         183 => "file_give",
+        184 => "managed_alloc_beyond",
         _ => return None,
     })
 }
@@ -9244,6 +9294,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         181 => writer.put(&reader.get::<FileSync>()?),
         182 => writer.put(&reader.get::<FileWrite>()?),
         183 => writer.put(&reader.get::<FileGive>()?),
+        184 => writer.put(&reader.get::<ManagedAllocBeyond>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -20,21 +20,17 @@ const ATTACH_GLOBAL: u32 = 1;
 const MOST_READ: usize = 1 << 20;
 
 impl Worker {
-    fn alloc_managed(&mut self, bytes: u64) -> Result<UnifiedPtr, CUresult> {
+    /// Memory for the client's managed memory, of the device or of the driver's to move.
+    fn alloc_managed(&mut self, bytes: u64, moves: bool) -> Result<UnifiedPtr, CUresult> {
         let device = self.device_here()?;
-        let several = self.offered.has_several();
         let (address, charge) = self.hold(device, bytes, |worker| {
-            let mut address = 0;
-            if several {
-                // The driver knows how several devices share it.
-                call!(
-                    worker.table,
-                    cuMemAllocManaged(&raw mut address, bytes as usize, ATTACH_GLOBAL)
-                )?;
-            } else {
-                // Nobody on this machine touches it but the device, whose own memory does best.
-                call!(worker.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
-            }
+            let (mut address, bytes) = (0, bytes as usize);
+            match moves {
+                true => {
+                    call!(worker.table, cuMemAllocManaged(&raw mut address, bytes, ATTACH_GLOBAL))
+                }
+                false => call!(worker.table, cuMemAlloc_v2(&raw mut address, bytes)),
+            }?;
             Ok(DevicePtr(address))
         })?;
         self.memory.add(self.contexts.here(), address, bytes, charge);
@@ -144,8 +140,15 @@ fn read_all(mapped: Option<&Mapped>, places: &[(UnifiedPtr, u32)]) -> Vec<u8> {
 
 impl ManagedCommands for Worker {
     fn managed_alloc(&mut self, m: ManagedAlloc, answer: Answer<ManagedAlloc>) {
-        let outcome = self.alloc_managed(m.bytes);
+        // Nobody on this machine touches it but the device, whose own memory does best; the driver
+        // knows how several devices share it.
+        let outcome = self.alloc_managed(m.bytes, self.offered.has_several());
         answer.result(outcome.map(|address| ManagedAllocReply { address }));
+    }
+
+    fn managed_alloc_beyond(&mut self, m: ManagedAllocBeyond, answer: Answer<ManagedAllocBeyond>) {
+        let outcome = self.alloc_managed(m.bytes, true);
+        answer.result(outcome.map(|address| ManagedAllocBeyondReply { address }));
     }
 
     fn mapped_open(&mut self, m: MappedOpen, answer: Answer<MappedOpen>) {

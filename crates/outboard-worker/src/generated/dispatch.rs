@@ -302,6 +302,12 @@ pub(crate) trait ManagedCommands {
     fn wait_comparing(&mut self, message: WaitComparing, answer: Answer<WaitComparing>);
     /// Does `mapped_file` and answers, at once or later.
     fn mapped_file(&mut self, message: MappedFile, answer: Answer<MappedFile>);
+    /// Does `managed_alloc_beyond` and answers, at once or later.
+    fn managed_alloc_beyond(
+        &mut self,
+        message: ManagedAllocBeyond,
+        answer: Answer<ManagedAllocBeyond>,
+    );
 }
 
 /// What a worker does for the messages of api/wire/memory.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1616,6 +1622,12 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.file_give(message, incoming.answer());
+            Ok(())
+        }
+        184 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.managed_alloc_beyond(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),
