@@ -89,6 +89,9 @@ static void layers() {
     view.firstLayer = 2, view.lastLayer = 3;
     const cudaTextureDesc desc = plain();
     cudaTextureObject_t texture;
+    // The depth is that of the whole array.
+    EXPECT_ERROR(cudaCreateTextureObject(&texture, &resource, &desc, &view), cudaErrorInvalidValue);
+    view.depth = LAYERS;
     CHECK(cudaCreateTextureObject(&texture, &resource, &desc, &view));
     DeviceArray<float> out(2 * WIDTH);
     read_layers<<<2, WIDTH>>>(texture, out.get(), WIDTH);

@@ -36,35 +36,39 @@ fn format(number: u32) -> Result<Option<(Component, u8)>> {
     }
 }
 
-/// The levels that are seen through a view. Of a `layered` array, slices are layers.
+/// The levels that are seen through a view. Of a `layered` array, slices are layers. As on an H200,
+/// a view has the array's own size, and its last level and layer may be behind the array's.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` if the array does not have what the view names or its elements have
-/// another size, `CUDA_ERROR_NOT_SUPPORTED` for compressed formats.
+/// `CUDA_ERROR_INVALID_VALUE` if the view has another size than the array or its elements have, or
+/// begins where the array has nothing, `CUDA_ERROR_NOT_SUPPORTED` for compressed formats.
 pub(super) fn seen(levels: &[Image], layered: bool, view: &View) -> Result<Vec<Image>> {
     let format = format(view.format)?;
     let whole = levels.first().ok_or_else(invalid)?;
     let (width, height, depth) = view.size;
     let [columns, rows, slices] = whole.size;
-    // The depth of an array of layers is the number of those that are seen, or not said.
-    if width != columns || height.max(1) != rows || (!layered && depth.max(1) != slices) {
+    let depth = if layered { depth } else { depth.max(1) };
+    if width != columns || height.max(1) != rows || depth != slices {
         return Err(invalid());
     }
     let (first, last) = view.levels;
+    let last = last.min(levels.len() as u32 - 1);
     let levels = levels.get(first as usize..=last as usize).filter(|some| !some.is_empty());
     let levels = levels.ok_or_else(invalid)?;
-    let (first, last) = view.layers;
-    let layers = u64::from(last).checked_sub(first.into()).ok_or_else(invalid)? + 1;
-    if u64::from(last) >= if layered { slices } else { 1 } {
+    let (first, mut last) = (u64::from(view.layers.0), u64::from(view.layers.1));
+    if layered {
+        last = last.min(slices - 1);
+    } else if last > 0 {
         return Err(invalid());
     }
+    let layers = last.checked_sub(first).ok_or_else(invalid)? + 1;
     let seen = levels.iter().map(|level| {
         let mut seen = *level;
         if let Some((component, channels)) = format {
             (seen.component, seen.channels) = (component, channels);
         }
         if layered {
-            seen.address += u64::from(first) * level.strides[1];
+            seen.address += first * level.strides[1];
             seen.size[2] = layers;
         }
         if seen.element() == level.element() { Ok(seen) } else { Err(invalid()) }
@@ -128,16 +132,21 @@ mod tests {
         for view in [
             View { size: (4, 4, 6), ..whole() },
             View { size: (8, 2, 6), ..whole() },
-            View { levels: (0, 2), ..whole() },
+            View { size: (8, 4, 2), layers: (2, 3), ..whole() },
+            View { size: (8, 4, 0), ..whole() },
+            View { levels: (2, 2), ..whole() },
             View { levels: (1, 0), ..whole() },
             View { levels: (u32::MAX, u32::MAX), ..whole() },
-            View { layers: (0, 6), ..whole() },
+            View { layers: (6, 6), ..whole() },
             View { layers: (3, 2), ..whole() },
-            View { layers: (0, u32::MAX), ..whole() },
             View { format: Format::CU_RES_VIEW_FORMAT_FLOAT_2X32.0, ..whole() },
         ] {
             assert!(seen(&levels, true, &view).is_err(), "{view:?}");
         }
+        // What would be behind the last is not there.
+        let all = View { levels: (0, u32::MAX), layers: (0, u32::MAX), ..whole() };
+        assert_eq!(seen(&levels, true, &all).unwrap().len(), 2);
+        assert_eq!(seen(&levels, true, &all).unwrap()[0].size, [8, 4, 6]);
         // Slices are no layers.
         assert!(seen(&levels, false, &View { layers: (0, 1), ..whole() }).is_err());
         assert!(seen(&levels, false, &View { layers: (0, 0), ..whole() }).is_ok());
