@@ -24,6 +24,11 @@ fn files(folder: &str) -> Vec<String> {
     names
 }
 
+/// Those that servers have finished.
+fn written(folder: &str) -> Vec<String> {
+    files(folder).into_iter().filter(|name| name.ends_with(".server")).collect()
+}
+
 #[test]
 fn clients_wait_for_the_servers_of_their_job_which_end_with_them() {
     let folder = Folder::create();
@@ -63,7 +68,7 @@ fn only_the_file_has_the_token() {
     let meeting = folder.path("servers");
     let server = server(&meeting, &[]);
     let address = server.address().to_owned();
-    assert!(within(PATIENCE, || !files(&meeting).is_empty()), "{}", server.log());
+    assert!(within(PATIENCE, || !written(&meeting).is_empty()), "{}", server.log());
     let run = command()
         .args(["run", "--server", &format!("@{meeting}:wait"), "env"])
         .output()
@@ -77,9 +82,9 @@ fn only_the_file_has_the_token() {
     // Another token and another certificate are for another server.
     let second = folder.path("others");
     let other = self::server(&second, &[]);
-    assert!(within(PATIENCE, || !files(&second).is_empty()), "{}", other.log());
+    assert!(within(PATIENCE, || !written(&second).is_empty()), "{}", other.log());
     let read = |folder: &str| {
-        let file = files(folder).pop().expect("there is one");
+        let file = written(folder).pop().expect("there is one");
         fs::read_to_string(format!("{folder}/{file}")).expect("it can be read")
     };
     assert!(read(&meeting).contains(&address) && read(&meeting).starts_with("outboard://obt_"));
@@ -98,7 +103,7 @@ fn a_server_without_clients_ends_and_so_does_one_that_is_told_to() {
     assert!(unused.ended(SOON).is_some_and(|status| status.success()), "{}", unused.log());
     unused.expect_logged("no client has come");
     let mut told = server(&folder.path("b"), &[]);
-    assert!(within(PATIENCE, || files(&folder.path("b")).len() == 1), "{}", told.log());
+    assert!(within(PATIENCE, || written(&folder.path("b")).len() == 1), "{}", told.log());
     assert!(told.terminate().is_some_and(|status| status.success()), "{}", told.log());
     assert_eq!(files(&folder.path("b")), [""; 0]);
     // The folder is no place for a server of somebody else.
