@@ -1,6 +1,7 @@
 #!/bin/sh
-# Compiles this workspace's crates for fuzz targets: with counters of what an input reaches, which
-# build scripts and macros cannot link. Everything else is as for other tests.
+# Compiles this workspace's crates for fuzz targets: optimised a little, and with counters of what an
+# input reaches, which build scripts and macros cannot link. Cargo compiles third-party crates
+# without this script, as for other tests.
 set -eu
 case " $* " in
 *" --crate-name build_script_"* | *" --crate-type proc-macro "*) exec "$@" ;;

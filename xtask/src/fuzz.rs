@@ -81,7 +81,8 @@ fn target_dir() -> PathBuf {
     util::target_dir().join("fuzz")
 }
 
-/// Builds the targets. What they have of others is what all tests of the workspace have.
+/// Builds the targets. They share third-party crates with the workspace's other tests, since cargo
+/// gives the wrapper only the workspace's own crates to compile.
 fn build() -> Result<Vec<Program>> {
     step("building the fuzz targets");
     let targets = format!("{PREFIX}*");
