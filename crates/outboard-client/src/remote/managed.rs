@@ -56,7 +56,8 @@ impl Remote {
             Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
                 self.of_the_device(ctx, bytes).map(|address| (address, false))
             }
-            outcome => outcome.map(|address| (address, true)),
+            // The driver may take smaller blocks from memory that the program has freed.
+            outcome => outcome.map(|address| (address, bytes > SLAB)),
         }
     }
 

@@ -8863,7 +8863,7 @@ impl Call for FileGive {
     type Reply<'a> = FileGiveReply;
 }
 
-/// Allocates managed memory, zeroed, that may be more than the device has: the driver moves it between the device's memory and the machine's. What kernels do not use takes neither.
+/// Allocates managed memory that may be more than the device has: the driver moves it between the device's memory and the machine's. What kernels do not use takes neither. More than 2 MiB are zeroed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ManagedAllocBeyond {
     /// `bytes`, see `api/wire/`.
