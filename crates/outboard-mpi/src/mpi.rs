@@ -51,10 +51,10 @@ pub(crate) fn optional_symbol(name: &CStr) -> Option<usize> {
 
 pub(crate) fn look_up(name: &CStr) -> usize {
     symbol(name).unwrap_or_else(|| {
-        eprintln!(
-            "outboard: this program's MPI has no {}, which liboutboard-mpi.so needs: start it without `outboard run --mpi`",
+        outboard_threads::say(format_args!(
+            "this program's MPI has no {}, which liboutboard-mpi.so needs: start it without `outboard run --mpi`",
             name.to_string_lossy()
-        );
+        ));
         std::process::abort()
     })
 }
@@ -350,7 +350,7 @@ pub(crate) fn span(datatype: Handle, count: usize) -> Span {
 
 /// Says why a message cannot be, and ends the job as MPI does by default.
 pub(crate) fn fail(sentence: &str) -> ! {
-    eprintln!("outboard: {sentence}");
+    outboard_threads::say(sentence);
     // SAFETY: it has no requirements.
     unsafe { real!(c"PMPI_Abort", fn(Handle, c_int))(form().world, 1) };
     std::process::abort()
