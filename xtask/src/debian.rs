@@ -127,10 +127,15 @@ fn mirror() -> Result<String> {
 /// Unpacks packages into a folder and removes them.
 pub(crate) fn unpack(packages: &[PathBuf], folder: &Path) -> Result<()> {
     for package in packages {
-        util::run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(folder))?;
+        extract(package, folder)?;
         fs::remove_file(package).with_context(|| format!("cannot remove {}", package.display()))?;
     }
     Ok(())
+}
+
+/// Unpacks a package, without installing it.
+pub(crate) fn extract(package: &Path, folder: &Path) -> Result<()> {
+    util::run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(folder))
 }
 
 /// Makes a folder by filling a new one beside it, so that it is there whole or not at all.

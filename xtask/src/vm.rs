@@ -63,6 +63,9 @@ pub(crate) struct Args {
     /// Gives the machine a network, in which it reaches this one's loopback interface at 10.0.2.2.
     #[arg(long)]
     network: bool,
+    /// Boots the kernel of this package file of Debian's, instead of the newest.
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<PathBuf>,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, required = true)]
     command: Vec<String>,
@@ -114,6 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         ivshmem: args.ivshmem.clone(),
         network: args.network.then_some(Network::UserMode),
         pid_file: None,
+        kernel: args.kernel.clone(),
     }
     .run(&args.command)
 }
@@ -157,13 +161,15 @@ pub(crate) struct Machine {
     pub(crate) network: Option<Network>,
     /// Where QEMU writes the number of its process.
     pub(crate) pid_file: Option<PathBuf>,
+    /// The package file of the kernel that it boots; Debian's newest if not said.
+    pub(crate) kernel: Option<PathBuf>,
 }
 
 impl Machine {
     /// Boots, runs the command inside with this process's environment, and says what it ended with,
     /// as a shell would.
     pub(crate) fn run(&self, command: &[String]) -> Result<u8> {
-        let kernel = Kernel::ensure()?;
+        let kernel = Kernel::ensure(self.kernel.as_deref())?;
         // It is not below `target`: paths of sockets must be short.
         let temporary = tempfile::tempdir()?;
         let folder = temporary.path();

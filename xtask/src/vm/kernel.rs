@@ -23,16 +23,34 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Installs the programs and gets the kernel, where they are not there.
-    pub(super) fn ensure() -> Result<Kernel> {
+    /// Installs the programs and gets the kernel, where they are not there: that of a package file,
+    /// or Debian's newest.
+    pub(super) fn ensure(package: Option<&Path>) -> Result<Kernel> {
         if !cfg!(target_arch = "x86_64") {
             bail!("machines are emulated on x86-64 only");
         }
         tools()?;
-        let dir = util::target_dir().join("vm/kernel");
-        if !dir.exists() {
-            download(&dir)?;
-        }
+        let folder = util::target_dir().join("vm");
+        let dir = match package {
+            Some(package) => {
+                let name = package.file_stem().context("the kernel's package has no name")?;
+                let dir = folder.join(name);
+                if !dir.exists() {
+                    debian::whole(&dir, |new| {
+                        debian::extract(package, new)?;
+                        note_modules(new)
+                    })?;
+                }
+                dir
+            }
+            None => {
+                let dir = folder.join("kernel");
+                if !dir.exists() {
+                    download(&dir)?;
+                }
+                dir
+            }
+        };
         let modules = dir.join("lib/modules");
         let entries =
             fs::read_dir(&modules).with_context(|| format!("cannot list {}", modules.display()))?;
@@ -100,13 +118,18 @@ fn download(dir: &Path) -> Result<()> {
             format!("cannot get the package {NEWEST}: this needs Debian's apt, its lists of packages and a network")
         })?;
         debian::unpack(&packages, new)?;
-        let releases =
-            fs::read_dir(new.join("lib/modules")).context("the kernel's package has no modules")?;
-        for release in releases.flatten() {
-            util::run(Command::new(DEPMOD).arg("--basedir").arg(new).arg(release.file_name()))?;
-        }
-        Ok(())
+        note_modules(new)
     })
+}
+
+/// Notes which modules of an unpacked kernel need which.
+fn note_modules(dir: &Path) -> Result<()> {
+    let releases =
+        fs::read_dir(dir.join("lib/modules")).context("the kernel's package has no modules")?;
+    for release in releases.flatten() {
+        util::run(Command::new(DEPMOD).arg("--basedir").arg(dir).arg(release.file_name()))?;
+    }
+    Ok(())
 }
 
 /// The package of the newest kernel itself.
