@@ -1,13 +1,16 @@
-// System calls read and write page-locked memory that kernels have used, in turns with kernels, and
-// forked children find in it what the program has there.
+// System calls read and write memory that kernels have used, in turns with kernels. Forked children
+// find in page-locked memory what the program has there.
 //
-//   system_calls [children]
+//   system_calls [children|closed]
 //
 // children: also that what a child writes is seen as natively: in allocated memory by the parent, in
 // registered memory not.
+// closed: of managed memory, and of more page-locked memory than Outboard keeps accessible. A handler
+// for SIGSEGV that is set once they are in use is not called for them.
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -18,7 +21,8 @@
 
 #include "check.h"
 
-const int BYTES = 1 << 20;
+const int MOST = 6 << 20;
+int BYTES = 1 << 20;
 
 __global__ void add(unsigned char* bytes, int count, int what) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) bytes[i] += what;
@@ -114,6 +118,9 @@ void others(const Memory& m) {
     EXPECT((got == BYTES && m.holds(m.other, 21)) || (got < 0 && (errno == EPERM || errno == ENOSYS)));
     m.kernel(1);
     EXPECT(syscall(SYS_getrandom, m.bytes + 4096, 256, 0) == 256);
+}
+
+void reading_children(const Memory& m) {
     m.fill(m.bytes, 30);
     m.kernel(1);
     pid_t child = fork();
@@ -136,13 +143,35 @@ void children(const Memory& m, bool is_shared) {
     EXPECT(m.bytes[12345] == static_cast<unsigned char>(12345 * 7 + 42 + (is_shared ? 1 : 0)));
 }
 
+void handler(int) {
+    static const char said[] = "the program's handler was called\n";
+    write(STDERR_FILENO, said, sizeof said - 1);
+    _exit(1);
+}
+
+void with_a_handler(const Memory& m) {
+    struct sigaction action = {}, before;
+    action.sa_handler = handler;
+    EXPECT(sigaction(SIGSEGV, &action, &before) == 0);
+    m.fill(m.bytes, 50);
+    m.kernel(1);
+    EXPECT(m.holds(m.bytes, 51));
+    EXPECT(sigaction(SIGSEGV, &before, nullptr) == 0);
+}
+
 int main(int argc, char** argv) {
-    Memory memory = {nullptr, memfd_create("system_calls", 0), static_cast<unsigned char*>(malloc(BYTES))};
+    const bool is_closed = argc > 1 && strcmp(argv[1], "closed") == 0;
+    const bool has_children = argc > 1 && !is_closed;
+    Memory memory = {nullptr, memfd_create("system_calls", 0), static_cast<unsigned char*>(malloc(MOST))};
     EXPECT(memory.file >= 0);
-    for (const char* kind : {"allocated", "registered", "registered, not at a page"}) {
-        const bool is_allocated = strcmp(kind, "allocated") == 0;
+    for (const char* kind : {"managed", "allocated", "registered", "registered, not at a page"}) {
+        const bool is_managed = strcmp(kind, "managed") == 0, is_allocated = strcmp(kind, "allocated") == 0;
+        if (is_managed && !is_closed) continue;
+        BYTES = is_closed && !is_managed ? MOST : 1 << 20;
         unsigned char* whole = nullptr;
-        if (is_allocated) {
+        if (is_managed) {
+            CHECK(cudaMallocManaged(&memory.bytes, BYTES));
+        } else if (is_allocated) {
             CHECK(cudaHostAlloc(&memory.bytes, BYTES, cudaHostAllocMapped));
         } else {
             whole = static_cast<unsigned char*>(aligned_alloc(4096, BYTES + 4096));
@@ -152,9 +181,12 @@ int main(int argc, char** argv) {
         files(memory);
         sockets(memory);
         others(memory);
-        if (argc > 1) children(memory, is_allocated);
+        if (is_closed) with_a_handler(memory);
+        else reading_children(memory);
+        if (has_children) children(memory, is_allocated);
         printf("%s: right\n", kind);
-        if (is_allocated) CHECK(cudaFreeHost(memory.bytes));
+        if (is_managed) CHECK(cudaFree(memory.bytes));
+        else if (is_allocated) CHECK(cudaFreeHost(memory.bytes));
         else CHECK(cudaHostUnregister(memory.bytes));
         free(whole);
     }

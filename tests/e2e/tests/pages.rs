@@ -162,3 +162,18 @@ fn the_pages_of_a_registered_file_are_the_devices() {
         assert!(as_expected, "memory of kind {kind}: {moved} bytes moved");
     }
 }
+
+/// Where the kernel does not watch pages, touches of them are signals.
+#[test]
+fn touches_may_be_signals() {
+    let server = Server::start();
+    for name in ["managed_memory", "managed_streams", "managed_threads", "mapped_memory"] {
+        let program = Program::new(name).env("OUTBOARD_TRANSPORT", "tcp");
+        let outcomes = ["auto", "signals"].map(|how| {
+            let outcome = program.clone().env("OUTBOARD_PAGE_TOUCHES", how).through(&server);
+            outcome.expect_success(how);
+            outcome.stdout
+        });
+        assert_eq!(outcomes[0], outcomes[1], "{name}");
+    }
+}

@@ -68,6 +68,12 @@ const LACKS: &[Lack] = &[
         is_there: || false,
     },
     Lack {
+        what: "Linux 6.4 and the right to `userfaultfd`",
+        reasons: &["userfaultfd"],
+        remedy: "the same command as root, outside containers that forbid the call",
+        is_there: || false,
+    },
+    Lack {
         what: "root",
         reasons: &["root", "this user may not", "may neither change users"],
         remedy: "the same command as root",

@@ -260,6 +260,13 @@ pub(crate) const KEYS: &[Key] = &[
         check: number,
     },
     Key {
+        name: "page-touches",
+        variable: "OUTBOARD_PAGE_TOUCHES",
+        meaning: "How the library learns that a program touches memory that the device has changed: `auto` from the kernel's `userfaultfd`, where the program may have it, or `signals`; the default is auto.",
+        is_of_a_server: false,
+        check: |text| one_of(text, &["auto", "signals"]),
+    },
+    Key {
         name: "copy-threads",
         variable: "OUTBOARD_COPY_THREADS",
         meaning: "How many threads copy to and from shared staging memory.",

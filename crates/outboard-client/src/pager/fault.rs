@@ -1,7 +1,8 @@
-//! The signal handler: a thread that touches a protected page waits here until the pager's thread
-//! has opened the page.
+//! Touches of closed pages, and the threads that answer them.
 //!
-//! The interrupted thread may hold any lock of the program, such as the allocator's. The handler
+//! Where the kernel watches pages ([`watch`](super::watch)), it tells of touches, and the thread
+//! that touches waits in the kernel. Elsewhere pages are protected, and the thread waits in a
+//! signal handler. It may hold any lock of the program then, such as the allocator's. The handler
 //! therefore takes no lock and allocates nothing: it links a note on its own stack into a list, and
 //! sleeps until the pager's thread has handled the note. Other faults go to the handler that was
 //! installed before.
@@ -15,8 +16,10 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::pages::page_bytes;
 use super::table::Table;
 use super::touch::{self, Touch};
+use super::watch::{Watch, watch};
 use outboard_wire::{HostPtr, UnifiedPtr};
 
 /// The ranges whose faults are a pager's, and what answers them.
@@ -33,12 +36,20 @@ pub(super) struct Service {
     thread: AtomicU32,
 }
 
-/// A thread that waits for a page. It lies on that thread's stack.
+/// A thread that waits for a page.
 struct Note {
     address: UnifiedPtr,
     write: bool,
     next: UnsafeCell<*mut Note>,
-    answer: AtomicU32,
+    waiter: Waiter,
+}
+
+/// Where the thread waits.
+enum Waiter {
+    /// In the handler: the note lies on its stack until this word is [`ANSWERED`].
+    Handler(AtomicU32),
+    /// In the kernel: the note is the pager's.
+    Kernel(&'static Watch),
 }
 
 const WAITING: u32 = 0;
@@ -147,49 +158,84 @@ impl Service {
     /// Leaves a note and waits for the answer. Then the access can be repeated: if the memory is
     /// not tracked any more, that is a fault of its own.
     fn wait_for(&self, address: UnifiedPtr, write: bool) {
-        let mut note = Note {
-            address,
-            write,
-            next: UnsafeCell::new(null_mut()),
-            answer: AtomicU32::new(WAITING),
-        };
+        let waiter = Waiter::Handler(AtomicU32::new(WAITING));
+        let mut note = Note { address, write, next: UnsafeCell::new(null_mut()), waiter };
+        // SAFETY: the note stays here until it is answered.
+        unsafe { self.leave(&raw mut note) };
+        let Waiter::Handler(word) = &note.waiter else { return };
+        while word.load(Ordering::Acquire) == WAITING {
+            futex_wait(word, WAITING, None);
+        }
+    }
+
+    /// # Safety
+    /// The note is there until it is answered, and nobody else has it.
+    unsafe fn leave(&self, note: *mut Note) {
         let mut head = self.notes.load(Ordering::Relaxed);
         loop {
-            *note.next.get_mut() = head;
-            match self.notes.compare_exchange_weak(
-                head,
-                &raw mut note,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
+            // SAFETY: by the contract above.
+            unsafe { *(*note).next.get() = head };
+            match self.notes.compare_exchange_weak(head, note, Ordering::AcqRel, Ordering::Relaxed)
+            {
                 Ok(_) => break,
                 Err(other) => head = other,
             }
         }
         self.ring();
-        while note.answer.load(Ordering::Acquire) == WAITING {
-            futex_wait(&note.answer, WAITING, None);
-        }
     }
+}
+
+/// The kernel has told of a touch of a page that it watches.
+pub(super) fn told(watch: &'static Watch, address: UnifiedPtr, write: bool) {
+    let Some(service) = RANGES.find(address) else {
+        // The memory is being taken in or given up: soon it is tracked, or not watched any more.
+        std::thread::yield_now();
+        let _ = watch.wake(address.previous_multiple_of(page_bytes()), page_bytes() as usize);
+        return;
+    };
+    let next = UnsafeCell::new(null_mut());
+    let note = Box::new(Note { address, write, next, waiter: Waiter::Kernel(watch) });
+    // SAFETY: who answers the note frees it.
+    unsafe { service.leave(Box::into_raw(note)) };
+}
+
+/// Whether this process is a forked child.
+pub(super) fn is_child() -> bool {
+    FORKED.load(Ordering::Relaxed)
 }
 
 /// Answers notes that have been taken, on the thread of the service that they were left for.
 fn answer(mut note: *mut Note, open: &impl Fn(UnifiedPtr, bool)) {
     while !note.is_null() {
         // SAFETY: a note lives until its answer is given, which only this thread does, below.
-        let Note { address, write, next, .. } = unsafe { &*note };
+        let Note { address, write, next, waiter } = unsafe { &*note };
         // SAFETY: only the thread that left the note has written to it, before it was left.
         let (address, write, next) = (*address, *write, unsafe { *next.get() });
         open(address, write);
-        // SAFETY: as above; this is the last use.
-        let word = unsafe {
-            let word = &(*note).answer;
-            let name = word.as_ptr();
-            word.store(ANSWERED, Ordering::Release);
-            name
-        };
-        futex_wake(word);
+        match waiter {
+            Waiter::Handler(word) => {
+                let name = word.as_ptr();
+                // This is the last use of the note.
+                word.store(ANSWERED, Ordering::Release);
+                futex_wake(name);
+            }
+            Waiter::Kernel(watch) => {
+                // A page that is open already has been told of twice.
+                let page = address.previous_multiple_of(page_bytes());
+                let _ = watch.wake(page, page_bytes() as usize);
+                // SAFETY: `told` has made it for whoever answers it.
+                drop(unsafe { Box::from_raw(note) });
+            }
+        }
         note = next;
+    }
+}
+
+/// As [`arm`], where touches of closed pages are signals.
+pub(super) fn arm_unless_watched() -> io::Result<()> {
+    match watch() {
+        Some(_) => Ok(()),
+        None => arm(),
     }
 }
 
@@ -231,7 +277,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     };
     // SAFETY: as above.
     let Touch { write, data } = unsafe { touch::of(context) };
-    let candidate = !sent && data && !FORKED.load(Ordering::Relaxed);
+    let candidate = !sent && data && !is_child();
     let service = if candidate { RANGES.find(address) } else { None };
     let service = service.filter(|service| service.thread.load(Ordering::Acquire) != thread_id());
     if let Some(service) = service {

@@ -97,7 +97,7 @@ impl Inner {
         for region in regions.values_mut().filter(|region| region.has_open_pages() && which(region))
         {
             if !armed {
-                let _ = fault::arm();
+                let _ = fault::arm_unless_watched();
                 armed = true;
             }
             if outstanding.is_empty() {

@@ -26,6 +26,7 @@ mod table;
 mod tests;
 mod touch;
 mod tracking;
+mod watch;
 mod work;
 
 use std::sync::OnceLock;

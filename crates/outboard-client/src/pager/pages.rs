@@ -18,6 +18,8 @@ use rustix::mm::{
 
 pub(crate) use outboard_transport::page::page_bytes;
 
+use super::watch::{Watch, watch};
+
 /// Bytes of a page of the machines on which tests run.
 #[cfg(test)]
 pub(crate) const PAGE: u64 = 4096;
@@ -34,6 +36,18 @@ pub(super) enum Access {
     Read,
     /// Everything; nothing is noticed.
     Write,
+    /// As `Write`, of pages that need not be there yet: a touch makes them.
+    New,
+}
+
+impl Access {
+    pub(super) fn allows(self, write: bool) -> bool {
+        match self {
+            Access::None => false,
+            Access::Read => !write,
+            Access::Write | Access::New => true,
+        }
+    }
 }
 
 /// Memory of the library alone, without backing until touched.
@@ -86,6 +100,8 @@ pub(super) struct Shared {
     /// Of whom the outer view's addresses were taken, and are given back with this value; if of
     /// nobody, whoever owns them puts something else there.
     taken: Option<&'static Reserved>,
+    /// What notices touches of the outer view, if protections do not.
+    watch: Option<&'static Watch>,
 }
 
 impl Shared {
@@ -124,7 +140,8 @@ impl Shared {
             }
         }?;
         let inner = Own { base: inner.cast(), bytes };
-        Ok(Shared { file, offset: 0, is_lent: false, inner, outer, bytes, taken: None })
+        let (offset, is_lent, taken, watch) = (0, false, None, watch());
+        Ok(Shared { file, offset, is_lent, inner, outer, bytes, taken, watch })
     }
 
     /// As [`Shared::hidden`], with a copy of what the program has there.
@@ -159,7 +176,10 @@ impl Shared {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let inner = unsafe { mmap(null_mut(), bytes, access, flags, &file, offset) }?;
         let inner = Own { base: inner.cast(), bytes };
-        Ok(Shared { file: Some(file), offset, is_lent: true, inner, outer, bytes, taken: None })
+        // The file may be of any file system.
+        let watch = watch().filter(|watch| watch.takes(outer, bytes));
+        let (file, is_lent, taken) = (Some(file), true, None);
+        Ok(Shared { file, offset, is_lent, inner, outer, bytes, taken, watch })
     }
 
     /// Puts the outer view, open, in the place of what is there.
@@ -200,7 +220,16 @@ impl Shared {
 
     /// Sets what the program may do with a range of bytes, whole pages.
     pub(super) fn protect(&self, range: &Range<usize>, access: Access) -> io::Result<()> {
-        protect(self.outer.offset(range.start as u64), range.len(), access)
+        let (address, bytes) = (self.outer.offset(range.start as u64), range.len());
+        match self.watch {
+            Some(watch) => watch.set(address, bytes, access, self.inner(range.start)),
+            None => protect(address, bytes, access),
+        }
+    }
+
+    /// Whether it is known of each touch that is noticed if it is a write.
+    pub(super) fn tells_writes(&self) -> bool {
+        self.watch.is_some()
     }
 
     /// The parts of a range, whole pages, that may have been touched.
@@ -234,12 +263,13 @@ impl Shared {
     /// The program's addresses are its own again, open, with the bytes that are here: private
     /// memory takes the place of the outer view, unless the pages were the program's before.
     pub(super) fn give_back(&mut self) -> io::Result<()> {
+        let all = 0..self.bytes;
         if self.is_lent {
-            return protect(self.outer, self.bytes, Access::Write);
+            return self.protect(&all, Access::New);
         }
-        protect(self.outer, self.bytes, Access::Read)?;
+        self.protect(&all, Access::Read)?;
         let copy = Own::zeroed(self.bytes)?;
-        for part in self.touched(&(0..self.bytes)) {
+        for part in self.touched(&all) {
             // SAFETY: both have these bytes, and nobody can write to either.
             unsafe {
                 copy.at(part.start).copy_from_nonoverlapping(self.inner(part.start), part.len())
@@ -288,7 +318,7 @@ pub(super) fn protect(address: HostPtr, bytes: usize, access: Access) -> io::Res
     let flags = match access {
         Access::None => MprotectFlags::empty(),
         Access::Read => MprotectFlags::READ,
-        Access::Write => MprotectFlags::READ | MprotectFlags::WRITE,
+        Access::Write | Access::New => MprotectFlags::READ | MprotectFlags::WRITE,
     };
     // SAFETY: the pages are of memory that the pager tracks, whose faults it resolves.
     unsafe { mprotect(address.pointer(), bytes, flags) }.map_err(io::Error::from)

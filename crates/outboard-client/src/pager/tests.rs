@@ -454,3 +454,16 @@ fn faults_of_the_program_reach_its_handler() {
     assert_eq!((get(range.start), OTHERS.load(Ordering::Relaxed)), (2, 1), "ours do not");
     PAGER.remove(&both(&range), false);
 }
+
+/// All of these tests where the kernel watches no pages.
+#[test]
+fn touches_may_be_signals() {
+    const SIGNALS: (&str, &str) = ("OUTBOARD_PAGE_TOUCHES", "signals");
+    if std::env::var(SIGNALS.0).is_ok_and(|how| how == SIGNALS.1) {
+        return;
+    }
+    let tests = std::env::current_exe().unwrap();
+    let run = std::process::Command::new(tests).arg("pager::").env(SIGNALS.0, SIGNALS.1).output();
+    let run = run.unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+}

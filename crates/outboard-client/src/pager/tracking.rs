@@ -11,19 +11,28 @@ use super::open::Open;
 use super::pages::{self, Shared, page_bytes};
 use super::region::Region;
 use super::store::{Home, Kind};
-use super::{Brought, COMMON, Pager, Wait, fault};
+use super::{Brought, COMMON, Pager, Wait, fault, watch};
 use crate::speech;
 
-/// Says that system calls do not reach memory whose pages are protected.
-fn say_protected() {
+/// Says that system calls do not reach memory whose pages are closed, if that is so.
+fn say_closed() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        speech::say(
+        if watch::has_system_calls() {
+            return;
+        }
+        let signals = match watch::watch() {
+            Some(_) => "",
+            None => {
+                ", and a handler for SIGSEGV that is set from now on may get faults that are not \
+                 the program's"
+            }
+        };
+        speech::say(format_args!(
             "the program has managed memory, or more page-locked memory that kernels use than stays \
-             accessible: system calls that read or write it there may fail with EFAULT, and a \
-             handler for SIGSEGV that is set from now on may get faults that are not the program's \
+             accessible: system calls that read or write it there may fail with EFAULT{signals} \
              (docs/limits.md, \"Weak spots\")",
-        );
+        ));
     });
 }
 
@@ -64,8 +73,8 @@ impl Pager {
     ) -> Result<bool> {
         let mut inner = self.lock();
         self.start(&mut inner)?;
-        fault::arm().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
-        say_protected();
+        fault::arm_unless_watched().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+        say_closed();
         let home = Home { kind: Kind::Managed, ctx: home };
         let Ok(region) =
             Region::managed(home, base, bytes, span.into_iter().collect(), fresh, &self.reserved)
@@ -139,7 +148,7 @@ impl Pager {
             return Ok(());
         }
         fault::arm().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
-        say_protected();
+        say_closed();
         for edge in [range.start..first, last..range.end] {
             if edge.start < edge.end {
                 inner.opens.add(home, &edge);

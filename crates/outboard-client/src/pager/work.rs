@@ -115,7 +115,7 @@ impl Pager {
         }
         if !inner.regions.is_empty() {
             // Protections are only of use with our handler in place.
-            let _ = fault::arm();
+            let _ = fault::arm_unless_watched();
         }
         let current = inner.current(wait);
         let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
@@ -160,7 +160,7 @@ impl Pager {
         {
             let mut inner = self.lock();
             if !inner.regions.is_empty() {
-                let _ = fault::arm();
+                let _ = fault::arm_unless_watched();
             }
             let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
             inner.invalidate();

@@ -78,6 +78,14 @@ impl Memory {
         }
     }
 
+    /// Whether it is known of each touch that is noticed if it is a write.
+    pub(super) fn tells_writes(&self) -> bool {
+        match self {
+            Memory::Pages(pages) => pages.tells_writes(),
+            Memory::Part(..) => false,
+        }
+    }
+
     /// The parts that may be anything but zeros.
     pub(super) fn touched(&self, bytes: &Range<usize>) -> Vec<Range<usize>> {
         match self {

@@ -208,11 +208,13 @@ impl Region {
         working: &Working,
     ) -> Vec<ServerId> {
         let page = (address.since(self.base) / page_bytes()) as usize;
-        let write = write || self.access[page] == Access::Read;
-        let done = |access: Access| access == Access::Write || (!write && access == Access::Read);
-        if done(self.access[page]) {
+        let access = self.access[page];
+        let write = write || (access == Access::Read && !self.memory.tells_writes());
+        if access.allows(write) {
+            let _ = self.memory.protect(&bytes(&(page..page + 1), self.bytes), access);
             return Vec::new();
         }
+        let done = |access: Access| access.allows(write);
         let begun = Instant::now();
         let (what, all) = (if write { Opens::Compared } else { Opens::Read }, self.access.len());
         let walked = self.access[..page]
@@ -221,7 +223,7 @@ impl Region {
             .take(MOST_OPENED)
             .take_while(|access| done(**access))
             .count();
-        let (from, access) = (self.ahead.first(what, page, all), self.access[page]);
+        let from = self.ahead.first(what, page, all);
         let end = (page + self.ahead.pages(what, walked, all)).min(all);
         let end = (page..end).find(|at| self.access[*at] != access).unwrap_or(end);
         let start =

@@ -19,7 +19,7 @@ impl Common {
         let mut armed = false;
         for region in regions.values_mut().filter(|region| region.mirror(server).is_some()) {
             if !armed {
-                let _ = fault::arm();
+                let _ = fault::arm_unless_watched();
                 armed = true;
             }
             match region.prepare(server, works) {
@@ -140,7 +140,7 @@ impl State {
     /// Servers may have written to any page: the program gets that when it touches the page.
     fn changed(&mut self) {
         let State { regions, working, .. } = self;
-        let _ = fault::arm();
+        let _ = fault::arm_unless_watched();
         for region in regions.values_mut().filter(|region| region.workers(working) > 0) {
             region.close();
             region.may_have_changed(working);

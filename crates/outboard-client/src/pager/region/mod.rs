@@ -41,7 +41,8 @@ enum PageState {
 impl PageState {
     fn access(self) -> Access {
         match self {
-            PageState::Fresh | PageState::Dirty => Access::Write,
+            PageState::Fresh => Access::New,
+            PageState::Dirty => Access::Write,
             PageState::Clean => Access::Read,
             PageState::Kept | PageState::Stale => Access::None,
         }
@@ -238,12 +239,13 @@ impl Region {
     ) -> Result<()> {
         moved.faults += 1;
         let page = (address.since(self.base) / page_bytes()) as usize;
-        let write = write || self.states[page] == PageState::Clean;
-        let done = |state: PageState| {
-            if write { state.access() == Access::Write } else { state.access() != Access::None }
-        };
-        if done(self.states[page]) {
-            // Another thread was here before.
+        let write = write || (self.states[page] == PageState::Clean && !self.memory.tells_writes());
+        let done = |state: PageState| state.access().allows(write);
+        let access = self.states[page].access();
+        if access.allows(write) {
+            // Another thread was here before, or the system has taken the page out of the
+            // program's view, and only it.
+            let _ = self.memory.protect(&bytes(&(page..page + 1)), access);
             return Ok(());
         }
         // Never beyond the allocation: another may be the device's to write to while this one is
