@@ -218,13 +218,20 @@ impl Shared {
         self.bytes
     }
 
-    /// Sets what the program may do with a range of bytes, whole pages.
-    pub(super) fn protect(&self, range: &Range<usize>, access: Access) -> io::Result<()> {
+    /// Changes what the program may do with a range of bytes, whole pages: all of it `from` one
+    /// access. If that is what it may already do, pages get it that the system has taken out of
+    /// the program's view.
+    pub(super) fn change(&self, range: &Range<usize>, from: Access, to: Access) -> io::Result<()> {
         let (address, bytes) = (self.outer.offset(range.start as u64), range.len());
         match self.watch {
-            Some(watch) => watch.set(address, bytes, access, self.inner(range.start)),
-            None => protect(address, bytes, access),
+            Some(watch) => watch.change((address, bytes), from, to, self.inner(range.start)),
+            None => protect(address, bytes, to),
         }
+    }
+
+    /// The program may do nothing with a range of bytes, whole pages, whatever it could so far.
+    pub(super) fn close(&self, range: &Range<usize>) -> io::Result<()> {
+        self.change(range, Access::New, Access::None)
     }
 
     /// Whether it is known of each touch that is noticed if it is a write.
@@ -265,9 +272,9 @@ impl Shared {
     pub(super) fn give_back(&mut self) -> io::Result<()> {
         let all = 0..self.bytes;
         if self.is_lent {
-            return self.protect(&all, Access::New);
+            return self.change(&all, Access::None, Access::New);
         }
-        self.protect(&all, Access::Read)?;
+        self.change(&all, Access::New, Access::Read)?;
         let copy = Own::zeroed(self.bytes)?;
         for part in self.touched(&all) {
             // SAFETY: both have these bytes, and nobody can write to either.
@@ -369,7 +376,7 @@ mod tests {
                 shared.inner(pages(4..5).start).cast::<u32>().write_volatile(8);
                 assert_eq!(outer(shared, 4).read_volatile(), 8);
             }
-            shared.protect(&pages(0..16), Access::None).unwrap();
+            shared.close(&pages(0..16)).unwrap();
             // SAFETY: the inner view stays open.
             assert_eq!(unsafe { shared.inner(pages(4..5).start).read_volatile() }, 8);
         });

@@ -97,26 +97,33 @@ impl Watch {
         self.register(address, bytes).is_ok() && self.unregister(address, bytes).is_ok()
     }
 
-    /// Sets which touches of shared pages wait. The library sees the same pages from `inner` on.
-    /// Threads that wait already do so until [`Watch::wake`].
-    pub(super) fn set(
+    /// Has other touches of shared pages wait than did so far. The library sees the same pages from
+    /// `inner` on. Threads that wait already do so until [`Watch::wake`].
+    pub(super) fn change(
         &self,
-        address: HostPtr,
-        bytes: usize,
-        access: Access,
+        (address, bytes): (HostPtr, usize),
+        from: Access,
+        to: Access,
         inner: *mut u8,
     ) -> io::Result<()> {
-        if access == Access::New {
-            return self.unregister(address, bytes);
+        match to {
+            Access::New => return self.unregister(address, bytes),
+            Access::None => {
+                self.register(address, bytes)?;
+                return unmap(address, bytes);
+            }
+            Access::Read if from == Access::New => self.register(address, bytes)?,
+            Access::Write if from == Access::New => return Ok(()),
+            Access::Read | Access::Write => {}
         }
-        self.register(address, bytes)?;
-        let notices_writes = match access {
-            Access::None => return unmap(address, bytes),
-            Access::Read => true,
-            Access::Write | Access::New => false,
-        };
-        self.map(address, bytes, notices_writes, inner)?;
-        let mode = if notices_writes { PROTECT } else { ALLOW_SILENTLY };
+        // What the system has taken out of the program's view is mapped when it is touched.
+        if from == Access::None || from == to {
+            self.map(address, bytes, to, inner)?;
+        }
+        if from == Access::None {
+            return Ok(());
+        }
+        let mode = if to == Access::Read { PROTECT } else { ALLOW_SILENTLY };
         let mut order = uffdio_writeprotect { range: range(address, bytes), mode };
         self.call(UFFDIO_WRITEPROTECT, &mut order)
     }
@@ -136,14 +143,8 @@ impl Watch {
     }
 
     /// Maps those pages that are not.
-    fn map(
-        &self,
-        address: HostPtr,
-        bytes: usize,
-        notices_writes: bool,
-        inner: *mut u8,
-    ) -> io::Result<()> {
-        let protected = if notices_writes { CONTINUE_PROTECTED } else { 0 };
+    fn map(&self, address: HostPtr, bytes: usize, to: Access, inner: *mut u8) -> io::Result<()> {
+        let protected = if to == Access::Read { CONTINUE_PROTECTED } else { 0 };
         let mode = protected | CONTINUE_SILENTLY;
         let mut at = 0;
         while at < bytes {

@@ -70,10 +70,18 @@ impl Memory {
         }
     }
 
-    /// Sets what the program may do with these bytes, whole pages.
-    pub(super) fn protect(&self, bytes: &Range<usize>, access: Access) -> io::Result<()> {
+    /// Changes what the program may do with these bytes, whole pages ([`Shared::change`]).
+    pub(super) fn change(&self, bytes: &Range<usize>, from: Access, to: Access) -> io::Result<()> {
         match self {
-            Memory::Pages(pages) => pages.protect(bytes, access),
+            Memory::Pages(pages) => pages.change(bytes, from, to),
+            Memory::Part(..) => Ok(()),
+        }
+    }
+
+    /// The program may do nothing with these bytes, whole pages.
+    pub(super) fn close(&self, bytes: &Range<usize>) -> io::Result<()> {
+        match self {
+            Memory::Pages(pages) => pages.close(bytes),
             Memory::Part(..) => Ok(()),
         }
     }

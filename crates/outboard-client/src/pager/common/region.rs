@@ -87,7 +87,7 @@ impl Region {
             self.ahead.begin_anew();
             // Later writes are noticed, so that none is lost. If the system refuses, pages stay
             // open, and count as written.
-            if self.memory.protect(&bytes(&all, self.bytes), Access::None).is_ok() {
+            if self.memory.close(&bytes(&all, self.bytes)).is_ok() {
                 self.access.fill(Access::None);
             }
         }
@@ -211,7 +211,7 @@ impl Region {
         let access = self.access[page];
         let write = write || (access == Access::Read && !self.memory.tells_writes());
         if access.allows(write) {
-            let _ = self.memory.protect(&bytes(&(page..page + 1), self.bytes), access);
+            let _ = self.memory.change(&bytes(&(page..page + 1), self.bytes), access, access);
             return Vec::new();
         }
         let done = |access: Access| access.allows(write);
@@ -231,13 +231,13 @@ impl Region {
         self.ahead.opened(end - start);
         let mut lost = self.gather(None, &(start..end), Some(working));
         let now = if write { Access::Write } else { Access::Read };
-        if self.memory.protect(&bytes(&(start..end), self.bytes), now).is_ok() {
+        if self.memory.change(&bytes(&(start..end), self.bytes), access, now).is_ok() {
             self.access[start..end].fill(now);
         } else {
             // The system refuses finer protections: one for the whole region then.
             lost.extend(self.gather_all(None, Some(working)));
             let all = self.all();
-            if self.memory.protect(&bytes(&all, self.bytes), Access::Write).is_ok() {
+            if self.memory.change(&bytes(&all, self.bytes), Access::None, Access::Write).is_ok() {
                 self.access.fill(Access::Write);
             }
         }

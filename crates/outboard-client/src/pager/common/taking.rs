@@ -59,7 +59,7 @@ unsafe fn pages_of(pages: &Range<UnifiedPtr>) -> std::io::Result<Shared> {
         unsafe {
             let mut memory = Shared::copy_of(address, bytes)?;
             memory.show()?;
-            memory.protect(&(0..bytes), Access::None)?;
+            memory.close(&(0..bytes))?;
             Ok(memory)
         }
     });
@@ -180,7 +180,7 @@ impl Common {
             let (outer, offset) = (middle.start.host(), lent.offset + before);
             let memory = Shared::view_of(outer, bytes, lent.file, offset).map_err(out_of_memory)?;
             state.publish(&self.service, Some(middle.clone()));
-            if let Err(error) = memory.protect(&(0..bytes), Access::None) {
+            if let Err(error) = memory.close(&(0..bytes)) {
                 state.publish(&self.service, None);
                 return Err(out_of_memory(error));
             }

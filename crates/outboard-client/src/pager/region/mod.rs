@@ -201,9 +201,18 @@ impl Region {
 
     /// Puts pages in a state. Fails when the system has no room for so many different protections.
     fn set(&mut self, pages: &Range<usize>, state: PageState) -> io::Result<()> {
-        let same = self.states[pages.clone()].iter().all(|old| old.access() == state.access());
-        if !same {
-            self.memory.protect(&bytes(pages), state.access())?;
+        let (states, to) = (&self.states[pages.clone()], state.access());
+        if to == Access::None && states.iter().any(|old| old.access() != to) {
+            self.memory.close(&bytes(pages))?;
+        } else {
+            let mut at = pages.start;
+            for run in states.chunk_by(|one, next| one.access() == next.access()) {
+                let (from, end) = (run[0].access(), at + run.len());
+                if from != to {
+                    self.memory.change(&bytes(&(at..end)), from, to)?;
+                }
+                at = end;
+            }
         }
         self.count(pages, state);
         Ok(())
@@ -245,7 +254,7 @@ impl Region {
         if access.allows(write) {
             // Another thread was here before, or the system has taken the page out of the
             // program's view, and only it.
-            let _ = self.memory.protect(&bytes(&(page..page + 1)), access);
+            let _ = self.memory.change(&bytes(&(page..page + 1)), access, access);
             return Ok(());
         }
         // Never beyond the allocation: another may be the device's to write to while this one is
@@ -323,7 +332,7 @@ impl Region {
             self.keep_twin(&run);
         }
         let all = 0..self.states.len();
-        if self.memory.protect(&bytes(&all), Access::Write).is_ok() {
+        if self.memory.change(&bytes(&all), Access::None, Access::Write).is_ok() {
             for run in self.runs(|state| state != PageState::Fresh) {
                 self.count(&run, PageState::Dirty);
             }

@@ -9,7 +9,7 @@ use outboard_front::backend::{Result, UnifiedPtr};
 use super::{PageState, Region, bytes};
 use crate::pager::difference::{Stretch, stretches};
 use crate::pager::moved::Moved;
-use crate::pager::pages::{Access, page_bytes};
+use crate::pager::pages::page_bytes;
 use crate::pager::store::{Kind, Store};
 
 /// The most bytes of mapped memory that are sent in one message.
@@ -158,9 +158,7 @@ impl Region {
         let unsent = self.runs(|state| matches!(state, PageState::Fresh | PageState::Dirty));
         // Later writes fault again, so that no write is lost.
         let all = 0..self.states.len();
-        self.memory
-            .protect(&bytes(&all), Access::None)
-            .map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+        self.memory.close(&bytes(&all)).map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
         let mut outcome = Ok(());
         for run in &unsent {
             outcome = outcome.and(match self.home.kind {
