@@ -74,18 +74,47 @@ fn downloaded(packages: &[&str], folder: &Path) -> Result<Vec<PathBuf>> {
 pub(crate) struct Release {
     pub(crate) name: &'static str,
     pub(crate) architecture: &'static str,
+    /// The parts of the archive in which packages are looked for.
+    pub(crate) components: &'static str,
+}
+
+/// The part of the archive that has Debian itself.
+pub(crate) const MAIN: &str = "main";
+
+/// A release whose lists of packages have been fetched.
+pub(crate) struct Lists {
+    settings: PathBuf,
+}
+
+impl Lists {
+    fn apt(&self) -> Command {
+        let mut command = Command::new("apt-get");
+        command.arg("-qq").env("APT_CONFIG", &self.settings);
+        command
+    }
+
+    /// Downloads packages into a folder; where they lie.
+    pub(crate) fn download(&self, packages: &[&str], folder: &Path) -> Result<Vec<PathBuf>> {
+        util::run(self.apt().arg("download").args(packages).current_dir(folder))?;
+        downloaded(packages, folder)
+    }
 }
 
 impl Release {
-    /// Downloads packages of the release into a folder; where they lie. Apt's own settings and
-    /// lists are not touched.
+    /// Downloads packages of the release into a folder; where they lie.
     pub(crate) fn download(&self, packages: &[&str], folder: &Path) -> Result<Vec<PathBuf>> {
+        self.lists()?.download(packages, folder)
+    }
+
+    /// Fetches its lists of packages. Apt's own settings and lists are not touched.
+    pub(crate) fn lists(&self) -> Result<Lists> {
         let state = util::target_dir().join("apt").join(self.name).join(self.architecture);
         for part in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(state.join(part)).context("cannot create a folder for apt")?;
         }
         fs::write(state.join("status"), "").context("cannot write into apt's folder")?;
-        let source = format!("deb [signed-by={KEYS}] {} {} main\n", mirror()?, self.name);
+        let (name, components) = (self.name, self.components);
+        let source = format!("deb [signed-by={KEYS}] {} {name} {components}\n", mirror()?);
         fs::write(state.join("sources.list"), source).context("cannot write into apt's folder")?;
         let shown = state.display();
         let settings = format!(
@@ -98,14 +127,9 @@ impl Release {
         );
         let file = state.join("apt.conf");
         fs::write(&file, settings).context("cannot write into apt's folder")?;
-        let apt = || {
-            let mut command = Command::new("apt-get");
-            command.arg("-qq").env("APT_CONFIG", &file);
-            command
-        };
-        util::run(apt().arg("update"))?;
-        util::run(apt().arg("download").args(packages).current_dir(folder))?;
-        downloaded(packages, folder)
+        let lists = Lists { settings: file };
+        util::run(lists.apt().arg("update"))?;
+        Ok(lists)
     }
 }
 

@@ -121,7 +121,8 @@ pub(crate) fn emulator() -> Result<PathBuf> {
     let program = dir.join("usr/bin/qemu-aarch64");
     if !program.exists() {
         step("taking QEMU out of Debian's package (70 MB)");
-        let release = debian::Release { name: NEW, architecture: host_architecture()? };
+        let architecture = host_architecture()?;
+        let release = debian::Release { name: NEW, architecture, components: debian::MAIN };
         debian::whole(&dir, |new| {
             debian::unpack(&release.download(&["qemu-user"], new)?, new)?;
             // The emulators of other processors are half a gigabyte.

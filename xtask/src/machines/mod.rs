@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::cross::targets::folder;
 use crate::cross::tools;
-use crate::debian::{self, Release};
+use crate::debian::{self, MAIN, Release};
 use crate::util::{said, step};
 pub(crate) use emulation::Emulation;
 pub(crate) use programs::arm_programs;
@@ -72,14 +72,15 @@ const NAMESPACES: [&str; 6] =
 impl Machine {
     /// Debian 13 for aarch64.
     pub(crate) fn arm() -> Result<Machine> {
-        let release = Release { name: tools::NEW, architecture: "arm64" };
+        let release = Release { name: tools::NEW, architecture: "arm64", components: MAIN };
         let root = system("root-aarch64", &release, &["libc6", "libstdc++6", "libgcc-s1", "dash"])?;
         Ok(Machine { emulator: Some(tools::emulator()?), ..Machine::with_root(root) })
     }
 
     /// Debian 11, whose glibc is 2.31: the oldest system whose packages Debian's mirrors have.
     pub(crate) fn old() -> Result<Machine> {
-        let release = Release { name: "bullseye", architecture: tools::host_architecture()? };
+        let architecture = tools::host_architecture()?;
+        let release = Release { name: "bullseye", architecture, components: MAIN };
         let root = system("root-old", &release, &["libc6", "libstdc++6", "libgcc-s1", "dash"])?;
         Ok(Machine::with_root(root))
     }
