@@ -131,7 +131,7 @@ def main() -> int:
         rows += runner.run_all(worker, cases, args.jobs, args.gpu_memory, lambda row: print(prepare.line(row), flush=True))
         rows.sort(key=lambda row: row["name"].lower())
         session.finish("samples", rows, {"release": args.release})
-    return 0 if all(row["result"] in prepare.PASSING for row in rows) else 1
+    return 0 if prepare.all_well(rows, args.driver) else 1
 
 
 if __name__ == "__main__":

@@ -20,6 +20,12 @@ from .server import Server, Servers
 PASSING = ("passes", "native ok", "left out", "native fails")
 
 
+def all_well(rows: list[dict], driver: str) -> bool:
+    """Whether nothing speaks against Outboard. What fails with NVIDIA's driver does not; the software device is Outboard's."""
+    allowed = [result for result in PASSING if driver != "cpu" or result != "native fails"]
+    return all(row["result"] in allowed for row in rows)
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options that all runs share."""
     parser.add_argument("--dist", type=Path, help="an installation of Outboard; without it only native runs are made")
@@ -39,10 +45,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def native_command(args: argparse.Namespace) -> list[str]:
+    """What native runs begin with: on the software device there is no driver, and programs use it directly."""
+    return [str(args.dist / "bin/outboard"), "run", "--local-cpu", "--"] if args.driver == "cpu" else []
+
+
 def native_libraries(args: argparse.Namespace) -> str:
     """What native runs need in their library path to find the driver."""
     if args.driver == "cpu":
-        return str(args.dist / "lib/outboard/cpu")
+        return ""
     found = subprocess.run(
         [sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"], capture_output=True, check=False
     )
@@ -73,6 +84,7 @@ class Session:
             dist=args.dist,
             servers=self.servers.addresses() if self.servers else None,
             devices=len(self.devices) if self.servers else None,
+            native_command=native_command(args),
             native_libraries=native_libraries(args),
             scratch=self.scratch / "runs",
             logs=self.logs,

@@ -26,6 +26,7 @@ class Setting:
     dist: Path | None
     servers: str | None  # their addresses; None: native runs only
     devices: int | None  # of all servers
+    native_command: list[str]  # what native runs begin with
     native_libraries: str  # what comes first in the library path of native runs
     scratch: Path
     logs: Path
@@ -96,6 +97,8 @@ class Runner:
             words = [str(setting.dist / "bin/outboard"), "run", "--server", setting.servers, "--", *words]
             if setting.isolated:
                 words = hidden.command(setting.folders, setting.files, words)
+        else:
+            words = [*setting.native_command, *words]
         env = self.environment(case, folder, remote)
         limit = max(1.0, min(case.timeout * setting.patience, setting.left()))
         outcome = command.run(words, setting.logs / f"{case.file_name}.{way}", env, case.cwd or folder, limit)
