@@ -109,7 +109,8 @@ def main() -> int:
         return 0
     if args.command == "page":
         samples = json.loads(args.samples.read_text()) if args.samples else None
-        args.write.write_text(page.render(json.loads(args.results.read_text()), samples))
+        _, programs = page.split(args.write.read_text() if args.write.exists() else "")
+        args.write.write_text(page.render(json.loads(args.results.read_text()), samples) + programs)
         return 0
     return run(args)
 

@@ -1,10 +1,13 @@
 """Tests of the matrix's own machinery: python3 -m unittest discover tests/compatibility"""
 
+import platform
+import shutil
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
-from matrix import case, compare, hidden, page, statistics
+from matrix import case, compare, hidden, page, recipe, standin, statistics
 
 
 class Comparing(unittest.TestCase):
@@ -106,6 +109,76 @@ class Statistics(unittest.TestCase):
             (Path(folder) / "3.json").write_text("{broken")
             counted = statistics.collect(Path(folder))
         self.assertEqual((counted["calls"], counted["refused"], counted["failed"]), (15, {"cuA": 4}, {"cuA=1": 2}))
+
+
+class Recipes(unittest.TestCase):
+    def test_each_program_has_recipes_and_each_recipe_a_program(self):
+        programs = recipe.programs(Path("nowhere"))
+        self.assertEqual(set(programs), {item.group for item in recipe.cases()})
+        for item in recipe.cases():
+            for library in item.cuda:
+                self.assertTrue(library == "libnvrtc.so" or library in standin.LATER, library)
+
+    def test_the_software_device_leaves_slow_ones_out(self):
+        chosen = lambda **options: {item.name for item in case.select(recipe.cases(), [], [], [], **options)}  # noqa: E731
+        self.assertIn("hashcat/crack.md5", chosen(software=True))
+        self.assertNotIn("hashcat/crack.sha1", chosen(software=True))
+        self.assertEqual(chosen(software=True, slow=True), chosen(software=False))
+
+    def test_needed_functions_are_read_of_a_listing(self):
+        listing = (
+            "0000000000000000      DF *UND*  0000000000000000 (libcufft.so.10) cufftDestroy\n"
+            "0000000000000000      DF *UND*  0000000000000000 (GLIBC_2.2.5) free\n"
+            "000000000012ee50 g    DF .text  000000000000001c  libcufft.so.12 cufftPlan1d\n"
+        )
+        found = [(match["library"], match["name"]) for match in standin.NEEDED.finditer(listing)]
+        self.assertEqual(found, [("libcufft.so.10", "cufftDestroy")])
+
+    def test_a_stand_in_has_its_own_functions_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            own = Path(folder) / "own.c"
+            own.write_text("int cufftDestroy(int plan)\n{\n    return plan;\n}\n")
+            text = standin.source("libcufft.so.10", {"cufftDestroy", "cufftPlan1d"}, own)
+        self.assertEqual(text.count("cufftDestroy"), 1)
+        self.assertIn("first_cufftPlan1d", text)
+
+    @unittest.skipUnless(shutil.which("gcc") and platform.machine() == "x86_64", "stand-ins are compiled for x86-64")
+    def test_a_stand_in_calls_the_later_library_with_all_arguments(self):
+        # A library in the place of cuFFT 12, and a program linked with cuFFT 10.
+        later = "double cufftPlan1d(%s) { return a + 10 * b + 100 * c + 1000 * d + 1e4 * e + 1e5 * f + 1e6 * x + 1e7 * y; }"
+        declared = "long a, long b, long c, long d, long e, long f, double x, double y"
+        program = f"#include <stdio.h>\ndouble cufftPlan1d({declared});\nint cufftDestroy(int plan);\n"
+        program += 'int main(int n, char **v) { if (n > 1) return cufftDestroy(0);\n for (int i = 0; i < 2; i++)'
+        program += ' printf("%.0f\\n", cufftPlan1d(1, 2, 3, 4, 5, 6, 7, 8)); }\n'
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            (folder / "later.c").write_text(later % declared)
+            (folder / "old.c").write_text(later % declared + "\nint cufftDestroy(int plan) { return plan; }\n")
+            (folder / "old.map").write_text("libcufft.so.10 { global: *; };\n")
+            (folder / "program.c").write_text(program)
+            gcc = lambda *words: subprocess.run(["gcc", *words], cwd=folder, check=True)  # noqa: E731
+            gcc("-shared", "-fPIC", "-o", "libcufft.so.12", "later.c")
+            names = ["-Wl,-soname,libcufft.so.10", "-Wl,--version-script=old.map"]
+            gcc("-shared", "-fPIC", *names, "-o", "libcufft.so.10", "old.c")
+            gcc("-o", "program", "program.c", "./libcufft.so.10")
+            standin.build([folder / "program"], folder / "stand-in", {})
+            env = {"LD_LIBRARY_PATH": f"{folder}/stand-in:{folder}"}
+            run = lambda *words: subprocess.run(  # noqa: E731
+                [folder / "program", *words], env=env, capture_output=True, text=True, check=False
+            )
+            self.assertEqual(run().stdout, "87654321\n87654321\n")
+            missing = run("missing")
+        self.assertLess(missing.returncode, 0)
+        self.assertIn("calls cufftDestroy of libcufft.so.10, and no later library has it", missing.stderr)
+
+    def test_the_page_keeps_what_other_results_wrote(self):
+        rows = [{"name": "starpu/x", "group": "starpu", "title": "T", "result": "left out", "reason": "why"}]
+        about = {"starpu": {"title": "StarPU", "about": "tasks", "package": "starpu=1"}}
+        section = page.programs_section({"rows": rows, "programs": about, "devices": [{"name": "D"}]})
+        self.assertIn("| `x`: T | – | – | – | why |", section)
+        self.assertEqual(page.split("# A\n" + section), ("# A\n", section))
+        self.assertEqual(page.split("# A\n" + section + "\n## B\n"), ("# A\n\n## B\n", section))
+        self.assertEqual(page.split("# A\n"), ("# A\n", ""))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ Header lines begin with `#:` (Python) or `//:` (CUDA) and hold TOML:
     devices      how many it needs (1)
     alone        true: nothing else runs beside it
     software     true: the software device can run it too
+    slow         true, or names of variants: the software device takes long for it, and runs it only with --slow
     remote_only  true: it has no native run to compare with; it checks itself
     env          variables of its environment
     variants     { name = { VARIABLE = "value" } }: the case runs once for each, named <group>/<case>.<name>
     nvcc         options for the compiler
     wants        Python modules without which the case is left out
+    cuda         libraries of CUDA without which the case is left out, such as libcufft.so.10 (recipes)
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from pathlib import Path
 
 CASES = Path(__file__).resolve().parent.parent / "cases"
 MARKS = {".py": "#:", ".cu": "//:"}
-KEYS = {"title", "timeout", "memory", "devices", "alone", "software", "remote_only", "env", "variants", "nvcc", "wants"}
+KEYS = {
+    *("title", "timeout", "memory", "devices", "alone", "software", "slow", "remote_only", "env", "variants", "nvcc"),
+    *("wants", "cuda"),
+}
 
 
 @dataclass
@@ -39,10 +44,12 @@ class Case:
     devices: int = 1
     alone: bool = False
     software: bool = False
+    slow: bool = False
     remote_only: bool = False
     env: dict[str, str] = field(default_factory=dict)
     nvcc: list[str] = field(default_factory=list)
     wants: list[str] = field(default_factory=list)
+    cuda: list[str] = field(default_factory=list)
     args: list[str] = field(default_factory=list)
     cwd: Path | None = None  # an empty folder of its own when not said
 
@@ -76,10 +83,14 @@ def read(path: Path, group: str) -> list[Case]:
     """The cases of one file: one, or one for each variant."""
     values = header(path)
     variants = values.pop("variants", {"": {}})
-    env = values.pop("env", {})
+    env, slow = values.pop("env", {}), values.pop("slow", False)
     name = f"{group}/{path.stem}"
+
+    def is_slow(variant: str) -> bool:
+        return variant in slow if isinstance(slow, list) else slow
+
     return [
-        Case(f"{name}.{variant}" if variant else name, path, env={**env, **extra}, **values)
+        Case(f"{name}.{variant}" if variant else name, path, env={**env, **extra}, slow=is_slow(variant), **values)
         for variant, extra in variants.items()
     ]
 
@@ -98,13 +109,15 @@ def matches(name: str, patterns: list[str]) -> bool:
     return any(fnmatch.fnmatch(name, text) or text in name for text in patterns)
 
 
-def select(cases: list[Case], groups: list[str], only: list[str], skip: list[str], software: bool) -> list[Case]:
-    """Those in the groups whose names are asked for; all when nothing is."""
+def select(
+    cases: list[Case], groups: list[str], only: list[str], skip: list[str], software: bool, slow: bool = False
+) -> list[Case]:
+    """Those in the groups whose names are asked for; all when nothing is. `slow`: the software device runs slow ones, too."""
     return [
         case
         for case in cases
         if (not groups or case.group in groups)
-        and (case.software or not software)
+        and (not software or case.software and (slow or not case.slow))
         and (not only or matches(case.name, only))
         and not matches(case.name, skip)
     ]

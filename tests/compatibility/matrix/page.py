@@ -117,6 +117,32 @@ def samples_section(results: dict, said: dict[str, str]) -> str:
     return text
 
 
+PROGRAMS = "Debian's programs"
+
+
+def programs_section(results: dict) -> str:
+    """The tables of programs that recipes run."""
+    said = reasons()
+    rows = results["rows"]
+    text = f"\n## {PROGRAMS}\n\nAs Debian 12 packages them, linked with CUDA 11.8, on "
+    text += f"{', '.join(device['name'] for device in results['devices'])}: {counts(rows)}. Small libraries stand in for those of CUDA 11 and "
+    text += "call those of CUDA 13, natively, too. Each recipe also checks results against what the program computes on the processor, or "
+    text += "against what is known. Written by `tests/compatibility/programs.py page`.\n"
+    for name, program in results["programs"].items():
+        tried = [row for row in rows if row["group"] == name]
+        if tried:
+            text += f"\n### {program['title']}\n\n{program['about'][0].upper()}{program['about'][1:]} (`{program['package']}`).\n\n"
+            text += table(tried, said)
+    return text
+
+
+def split(text: str) -> tuple[str, str]:
+    """A page without the section of programs, and the section, which other results are for."""
+    before, heading, rest = text.partition(f"\n## {PROGRAMS}\n")
+    section, following, after = rest.partition("\n## ")
+    return before + following + after, heading + section
+
+
 def render(results: dict, samples: dict | None) -> str:
     said = reasons()
     rows = results["rows"]
