@@ -11,6 +11,7 @@ mod compatibility;
 mod counts;
 mod cross;
 mod debian;
+mod debian_programs;
 mod demo;
 #[cfg(test)]
 mod errors;
@@ -97,6 +98,9 @@ enum Command {
     /// Run the compatibility matrix on this machine's GPU, natively and through a server, and write
     /// its page.
     Compatibility(compatibility::Args),
+    /// Run programs of Debian's that use CUDA, natively and through a server, and compare what they
+    /// write.
+    DebianPrograms(debian_programs::Args),
     /// Count the instructions of the hot paths, and compare them with those that are checked in.
     Counts(counts::Args),
     /// Run the test programs through each kind of client, and write docs/clients.md's table.
@@ -177,6 +181,7 @@ fn main() -> std::process::ExitCode {
         Command::Miri(args) => miri::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Compatibility(args) => compatibility::run(&args),
+        Command::DebianPrograms(args) => debian_programs::run(&args),
         Command::Counts(args) => counts::run(&args),
         Command::Clients(args) => clients::run(&args),
         Command::Cross(args) => cross::run(&args),

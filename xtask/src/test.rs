@@ -100,13 +100,14 @@ const fn step_of(name: &'static str, action: fn(&Args) -> Result<Found>) -> Step
 
 /// What only builds or fetches, and apart from what the other steps build. It takes what processors
 /// have left, so that tests which wait leave nothing idle.
-const BESIDE: [Step; 8] = [
+const BESIDE: [Step; 9] = [
     step_of("etcd", |_| Ok(crate::etcd::attempt().into())),
     step_of("promtool", |_| Ok(crate::debian::attempt_program("promtool", "prometheus").into())),
     step_of("rdma headers", |_| Ok(crate::rdma::attempt().into())),
     step_of("test programs", |_| done(programs::ensure())),
     step_of("mpi", |_| Ok(crate::mpi::attempt()?.into())),
     step_of("ssh", |_| Ok(crate::ssh::attempt()?.into())),
+    step_of("debian programs", |_| Ok(crate::debian_programs::attempt().into())),
     step_of("dependencies", |_| Ok(dependencies::check()?.into())),
     step_of("kubernetes build", |_| Ok(crate::kubernetes::build()?.into())),
 ];
@@ -164,7 +165,7 @@ const END_TO_END: &str = "tests/e2e";
 const IDLE: &str = "slurm";
 
 /// What a step of [`STEPS`] waits for.
-const NEEDS: [(&str, &str); 11] = [
+const NEEDS: [(&str, &str); 12] = [
     ("unit tests", "etcd"),
     ("unit tests", "promtool"),
     ("unit tests", "rdma headers"),
@@ -172,6 +173,7 @@ const NEEDS: [(&str, &str); 11] = [
     ("end to end", "test programs"),
     ("end to end", "mpi"),
     ("end to end", "ssh"),
+    ("end to end", "debian programs"),
     ("slurm", "test programs"),
     ("kubernetes", "test programs"),
     ("kubernetes", "kubernetes build"),
