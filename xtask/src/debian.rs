@@ -114,7 +114,11 @@ impl Release {
         }
         fs::write(state.join("status"), "").context("cannot write into apt's folder")?;
         let (name, components) = (self.name, self.components);
-        let source = format!("deb [signed-by={KEYS}] {} {name} {components}\n", mirror()?);
+        let mirror = mirror().or_else(|_| {
+            util::update_packages()?;
+            mirror()
+        })?;
+        let source = format!("deb [signed-by={KEYS}] {mirror} {name} {components}\n");
         fs::write(state.join("sources.list"), source).context("cannot write into apt's folder")?;
         let shown = state.display();
         let settings = format!(
