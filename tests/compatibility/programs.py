@@ -7,9 +7,9 @@
     programs.py pack --programs FOLDER --out FILE
     programs.py page --results programs.json --write docs/compatibility.md
 
-FOLDER has a folder for each program, into which Debian's packages were unpacked: `cargo xtask debian-programs` makes it. `pack`
-makes a small file of it, which `run` takes on a machine without network. Libraries of CUDA are those of `--cuda`, of the
-interpreter's packages, or of an installed toolkit.
+FOLDER has a folder for each program, into which Debian's packages were unpacked: `cargo xtask debian-programs` makes it.
+`pack` makes a small file of it, which `run` takes on a machine without network. Libraries of CUDA are those of `--cuda`,
+of the interpreter's packages, or of an installed toolkit.
 """
 
 from __future__ import annotations
@@ -129,6 +129,8 @@ class Programs(runner.Runner):
 
 def located(path: Path, scratch: Path) -> dict[str, Program]:
     """All programs, those that are there with what stands in for libraries of CUDA."""
+    if not path.exists():
+        sys.exit(f"{path} is not there: `cargo xtask debian-programs` makes target/debian-programs, and with --pack a file")
     if not path.is_dir():
         with tarfile.open(path) as archive:
             archive.extractall(scratch, filter="data")
@@ -167,7 +169,7 @@ def pack(args: argparse.Namespace) -> int:
             if not program.found():
                 sys.exit(f"{name} is not unpacked in {args.programs}: `cargo xtask debian-programs` does it")
             files = {path.relative_to(program.folder): path for path in program.found()}
-            files |= {Path(recipe.LIBRARIES[0]) / soname: path for soname, path in program.closure().items()}
+            files |= {Path(recipe.PLACE) / soname: path for soname, path in program.closure().items()}
             stand_ins = [path for path in program.stand_ins.rglob("*") if path.is_file()]
             files |= {recipe.STAND_INS / path.relative_to(program.stand_ins): path for path in stand_ins}
             for place, path in files.items():

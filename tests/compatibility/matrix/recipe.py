@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,8 @@ RECIPES = CASES.parent / "recipes"
 # Where what stands in for libraries of CUDA lies in a folder that `pack` has made; in it, what the software device needs.
 STAND_INS, SOFTWARE = Path("stand-in"), "software"
 # Where libraries lie in a folder into which packages were unpacked.
-LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/blas", "usr/lib/x86_64-linux-gnu/lapack", "lib/x86_64-linux-gnu")
+PLACE = "usr/lib/x86_64-linux-gnu"
+LIBRARIES = (PLACE, f"{PLACE}/blas", f"{PLACE}/lapack", "lib/x86_64-linux-gnu")
 # Of every machine on which the programs can run at all; and what the driver brings.
 EVERYWHERE = re.compile(
     r"(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|gcc_s|stdc\+\+|cuda|nvidia-ml))\.so\.[0-9]+$"
@@ -86,7 +88,7 @@ class Program:
             if EVERYWHERE.match(match["name"]) or match["name"] in standin.LATER:
                 continue
             if match["path"] == "not found":
-                raise FileNotFoundError(f"{self.name} needs {match['name']}, which none of its packages and not this machine has")
+                sys.exit(f"{self.name} needs {match['name']}, which neither its packages nor this machine have")
             libraries[match["name"]] = Path(match["path"])
         return libraries
 

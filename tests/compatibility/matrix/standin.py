@@ -1,14 +1,16 @@
 """Libraries of CUDA 11 for programs linked with them: small ones of the same names that call those of a later CUDA.
 
 The libraries themselves have 350 MB, and what they hold for recent GPUs is machine code, which the software device cannot
-run. A stand-in has the symbols, with their versions, that some programs need of a library. At the first call it loads a
-later library by its name; if there is none, it says so and ends the program.
+run. A stand-in has the symbols, with their versions, that some programs need of a library. At the first call of each it
+loads a later library by its name; if none has the function, it says so and ends the program.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 # What programs ask for, and what is loaded instead: the first that is there.
@@ -37,7 +39,8 @@ static void *find(const char *name)
             symbol = dlsym(library, name);
     }
     if (!symbol) {
-        fprintf(stderr, "stand-in: the program calls %%s of %(soname)s, and no later library has it: tried %(tried)s\n", name);
+        fprintf(stderr, "stand-in: the program calls %%s of %(soname)s, and no later library has it: tried %(tried)s\n",
+                name);
         abort();
     }
     return symbol;
@@ -78,7 +81,7 @@ __asm__(".globl %(name)s\n.type %(name)s, @function\n%(name)s: jmp *slot_%(name)
         ".data\n.balign 8\nslot_%(name)s: .quad first_%(name)s\n.text\n");
 """
 
-# A line of `objdump -T` of a symbol that a program needs, such as "… *UND* 0000000000000000 (libcufft.so.10) cufftDestroy".
+# A line of `objdump -T` of a symbol that a program needs: "… *UND* 0000000000000000 (libcufft.so.10) cufftDestroy".
 NEEDED = re.compile(r"\*UND\*\s+\S+\s+\((?P<library>lib\S+)\)\s+(?P<name>\w+)$", re.MULTILINE)
 
 
@@ -108,8 +111,11 @@ def source(soname: str, names: set[str], own: Path | None) -> str:
 
 
 def build(programs: list[Path], folder: Path, own: dict[str, Path], only: bool = False) -> None:
-    """Compiles what stands in for the libraries that these programs need. `own` has C files with functions of a recipe's own;
-    `only`: for no other library."""
+    """Compiles what stands in for the libraries that these programs need. `own` has C files with functions of a recipe's
+    own; `only`: for no other library."""
+    missing = [tool for tool in ("gcc", "objdump") if not shutil.which(tool)]
+    if missing:
+        sys.exit(f"{' and '.join(missing)} cannot be found: install gcc and binutils, or use what `programs.py pack` made")
     folder.mkdir(parents=True, exist_ok=True)
     for soname, names in needed(programs).items():
         if only and soname not in own:

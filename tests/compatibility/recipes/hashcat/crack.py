@@ -37,7 +37,8 @@ shutil.copy(program.FOLDER / "usr/bin/hashcat", place)
 for name in ("share/hashcat/OpenCL", "share/hashcat/hashcat.hcstat2", "lib/hashcat/modules"):
     (place / Path(name).name).symlink_to(program.FOLDER / "usr" / name)
 
-words = ["-m", MODE, "--potfile-disable", "--quiet", "--backend-ignore-opencl", "--outfile", "found", "--outfile-format", "2"]
+words = ["-m", MODE, "--potfile-disable", "--quiet", "--backend-ignore-opencl"]
+words += ["--outfile", "found", "--outfile-format", "2"]
 program.run(place / "hashcat", *words, *attack)
 found = sorted(Path("found").read_text().split())
 compat.check(f"found: {' '.join(found)}, which are all", found == sorted(passwords))
