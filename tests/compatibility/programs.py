@@ -92,9 +92,13 @@ class Cuda:
 class Programs(runner.Runner):
     """Runs recipes where their programs and CUDA's libraries are."""
 
-    def __init__(self, setting: runner.Setting, programs: dict[str, Program], cuda: Cuda, software: bool) -> None:
+    def __init__(
+        self, setting: runner.Setting, cases: list[Case], programs: dict[str, Program], cuda: Cuda, software: bool
+    ) -> None:
         super().__init__(setting, {}, frozenset())
         self.unpacked, self.cuda, self.software = programs, cuda, software
+        # Before any runs: it makes links, and several run at once.
+        self.obstacles = {item.name: self.obstacle(item, programs[item.group]) for item in cases}
 
     def environment(self, item: Case, folder: Path, remote: bool) -> dict[str, str]:
         env = super().environment(item, folder, remote)
@@ -107,7 +111,7 @@ class Programs(runner.Runner):
 
     def row(self, item: Case) -> dict:
         program = self.unpacked[item.group]
-        reason = self.obstacle(item, program)
+        reason = self.obstacles[item.name]
         if reason:
             return {"name": item.name, "group": item.group, "title": item.title, "result": "left out", "reason": reason}
         if self.software and not self.runs_directly(program):
@@ -151,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
     with prepare.Session(args) as session:
         programs = located(args.programs, session.scratch / "programs")
         cuda = Cuda(args.cuda, session.scratch / "cuda")
-        worker = Programs(session.setting, programs, cuda, software)
+        worker = Programs(session.setting, cases, programs, cuda, software)
         rows = runner.run_all(worker, cases, args.jobs, args.gpu_memory, lambda row: print(prepare.line(row), flush=True))
         about = {
             name: {"title": program.title, "about": program.about, "package": program.packages[0]}

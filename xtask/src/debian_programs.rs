@@ -9,7 +9,7 @@ use crate::util::{self, root, step, target_dir};
 use anyhow::{Context, Result};
 use std::cell::OnceCell;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 #[derive(clap::Args)]
@@ -77,7 +77,7 @@ pub(crate) fn attempt() -> Count {
     match unpack(true) {
         Ok(()) => Count::ONE,
         Err(error) => {
-            Count::skipped(format!("recipes: Debian's programs cannot be had: {error:#}"))
+            Count::skipped(format!("debian programs: the packages cannot be had: {error:#}"))
         }
     }
 }
@@ -123,9 +123,10 @@ fn stand_ins(toolchain: &Toolchain, driver: &str) -> Result<()> {
         "cpu" => &CUDA[..1],
         _ => &CUDA[..],
     };
-    let has = |list: &Path| fs::read_to_string(list).unwrap_or_default();
     let wanted = wheels.join(" ");
-    if has(&cuda().join(LIST)).starts_with(&wanted) {
+    // What was got for a GPU begins with what the software device needs.
+    let there = fs::read_to_string(cuda().join(LIST)).unwrap_or_default();
+    if there.starts_with(&wanted) {
         return Ok(());
     }
     step(&format!("installing {wanted} (200 MB and more)"));
