@@ -1,7 +1,7 @@
 #: title = "standard problem 4 of the NIST: a film relaxes and is switched by a field"
 #: software = true
 #: cuda = ["libcufft.so.10"]
-#: timeout = 300
+#: timeout = 900
 #: variants = { coarse = { CELLS_X = "32", CELLS_Y = "8" }, film = { CELLS_X = "128", CELLS_Y = "32" } }
 #: slow = true
 """The relaxed state of the film is known: mumax3's own test asks for 0.9669684171676636, 0.1252732127904892 and 0."""
