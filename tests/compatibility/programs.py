@@ -39,6 +39,7 @@ def arguments() -> argparse.Namespace:
     run.add_argument("--cuda", type=Path, action="append", default=[], metavar="DIR", help="a folder with libraries of CUDA")
     run.add_argument("--groups", default="", metavar="NAME,...", help="only these programs")
     run.add_argument("--slow", action="store_true", help="also what the software device takes minutes for")
+    run.add_argument("--native-runs", type=int, default=1, help="2 shows which recipes differ from themselves")
     commands.add_parser("list", help="list the recipes")
     packages = commands.add_parser("packages", help="each program with its packages of Debian's, a line each")
     packages.add_argument("--quick", action="store_true", help="only programs that the software device runs quickly")
@@ -154,6 +155,7 @@ def run(args: argparse.Namespace) -> int:
         sys.exit("no recipe is selected; `programs.py list` shows all")
     with prepare.Session(args) as session:
         programs = located(args.programs, session.scratch / "programs")
+        session.setting.native_runs = args.native_runs
         cuda = Cuda(args.cuda, session.scratch / "cuda")
         worker = Programs(session.setting, cases, programs, cuda, software)
         rows = runner.run_all(worker, cases, args.jobs, args.gpu_memory, lambda row: print(prepare.line(row), flush=True))
