@@ -15,6 +15,7 @@ const IN_PROGRAMS: &[&str] = &[
     "outboard-libnccl",
     "outboard-libnvml",
     "outboard-mpi",
+    "outboard-nvml-answers",
     "outboard-rdma",
     "outboard-session",
     "outboard-simt",

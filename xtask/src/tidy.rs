@@ -16,6 +16,7 @@ const LAYERS: &[&str] = &[
     "outboard-session",
     "outboard-image",
     "outboard-nvml",
+    "outboard-nvml-answers",
     "outboard-pool",
     "outboard-signed",
     "outboard-front",
@@ -152,6 +153,7 @@ fn what_nvml_uses_has_no_table_of_threads() {
     const USED: &[&str] = &[
         "crates/outboard-transport/",
         "crates/outboard-libnvml/",
+        "crates/outboard-nvml-answers/",
         "crates/outboard-client/src/link/",
         "crates/outboard-client/src/query.rs",
         "crates/outboard-client/src/session/open.rs",

@@ -9,7 +9,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use outboard_wire::handshake::Process;
 use rustix::fs::fstat;
@@ -252,65 +251,6 @@ pub fn get() -> Option<&'static Board> {
     BOARD.get()
 }
 
-/// How busy the workers keep this machine's processors, which is how busy a device is that they
-/// are.
-pub struct Load {
-    since: Instant,
-    /// Processor time of each worker then.
-    then: Vec<(u32, Duration)>,
-    /// What was measured last; it holds for a while, so that asking for every device takes no
-    /// longer than for one.
-    last: Option<u32>,
-}
-
-/// Processor time is counted in steps of 10 ms: over less than this it says nothing.
-const WINDOW: Duration = Duration::from_millis(100);
-
-impl Load {
-    /// Measures from now on.
-    pub fn begin() -> Load {
-        Load { since: Instant::now(), then: processor_time(), last: None }
-    }
-
-    /// Percent of all processors since the last time.
-    pub fn percent(&mut self) -> u32 {
-        if let Some(last) = self.last.filter(|_| self.since.elapsed() < WINDOW) {
-            return last;
-        }
-        std::thread::sleep(WINDOW.saturating_sub(self.since.elapsed()));
-        let (then, window) = (std::mem::take(&mut self.then), self.since.elapsed());
-        *self = Load::begin();
-        let before = |worker| {
-            then.iter()
-                .find(|(other, _)| *other == worker)
-                .map_or(Duration::ZERO, |(_, time)| *time)
-        };
-        let busy: Duration =
-            self.then.iter().map(|(worker, time)| time.saturating_sub(before(*worker))).sum();
-        let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        let percent = (100.0 * busy.as_secs_f64() / (window.as_secs_f64() * processors))
-            .round()
-            .clamp(0.0, 100.0) as u32;
-        self.last = Some(percent);
-        percent
-    }
-}
-
-/// Processor time of each worker on the board.
-fn processor_time() -> Vec<(u32, Duration)> {
-    let sessions = get().map_or(Vec::new(), Board::sessions);
-    sessions.iter().filter_map(|session| Some((session.worker, time_of(session.worker)?))).collect()
-}
-
-/// Processor time of a process.
-fn time_of(process: u32) -> Option<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // After the name in parentheses, from the state on: the 12th and 13th are user and system time.
-    let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11);
-    let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
-    Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)))
-}
-
 #[cfg(test)]
 mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -365,11 +305,5 @@ mod tests {
             Board::attach(memory.as_fd()).unwrap().enter(Process { id, machine: 1 });
         }
         assert_eq!(board.sessions().iter().map(|session| session.process).collect::<Vec<_>>(), [1]);
-    }
-
-    #[test]
-    fn a_process_has_processor_time() {
-        assert!(time_of(std::process::id()).is_some());
-        assert!(time_of(0).is_none());
     }
 }

@@ -11,9 +11,11 @@ mod description;
 mod fitness;
 mod gauges;
 mod generated;
+mod pci;
 
 pub use codec::{Argument, Given, LARGEST, decode, encode, written};
 pub use description::{Function, Param, Text, find, versioned_size};
 pub use fitness::{Answer, failure, linked};
 pub use gauges::{Gauges, gauges};
 pub use generated::FUNCTIONS;
+pub use pci::PciPlace;

@@ -54,7 +54,6 @@ mod order;
 mod output;
 mod part;
 mod partitions;
-mod pci;
 mod pools;
 mod portion;
 mod prepared;

@@ -2,12 +2,12 @@
 
 use outboard_abi::nvml::nvmlReturn_t;
 use outboard_abi::{CUdevice_attribute as A, CUresult};
+use outboard_nvml::PciPlace;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::platform::{Device, Platform};
 use outboard_wire::{DecodeError, Encode, Writer};
 
 use super::management::Management;
-use super::pci::PciPlace;
 
 /// The devices of a session, as large as it may have them.
 pub(crate) struct Offered {

@@ -1,9 +1,8 @@
 //! NVML's answers about a device's memory, for a session that may have only a part of it.
 
 use outboard_abi::nvml::{nvmlMemory_t, nvmlMemory_v2_t};
-
-use super::memory::Block;
 use outboard_control::board::{self, Board};
+use outboard_nvml_answers::Block;
 
 /// Free and used memory of a device of `total` bytes, of which `held` are the client's and `free`
 /// nobody's, for a client that may have `limit`.

@@ -1,9 +1,7 @@
 //! Queries of NVML: answered by the server's NVML or, without one, from the driver library, as for
 //! the software device.
 
-mod described;
 mod limited;
-mod memory;
 mod native;
 mod processes;
 
@@ -12,20 +10,35 @@ use std::path::PathBuf;
 
 use crate::budget::MemoryLimits;
 use outboard_abi::nvml::nvmlReturn_t;
-use outboard_nvml::{Argument, Function, decode, find, written};
+use outboard_control::board::{self, Board};
+use outboard_nvml::Argument;
+use outboard_nvml_answers::{Described, Question, Use};
+use outboard_wire::DecodeError;
 use outboard_wire::platform::Platform;
-use outboard_wire::{DecodeError, Writer};
 
-use described::Described;
-use memory::Block;
 use native::Native;
+
+/// What all sessions of this server use, as the board says.
+struct OfAllSessions;
+
+impl Use for OfAllSessions {
+    fn processes(&self) -> Vec<u32> {
+        let sessions = board::get().map_or(Vec::new(), Board::sessions);
+        sessions.iter().map(|session| session.worker).collect()
+    }
+
+    fn memory(&self, ordinal: u32) -> u64 {
+        let sessions = board::get().map_or(Vec::new(), Board::sessions);
+        sessions.iter().map(|session| session.used(ordinal)).sum()
+    }
+}
 
 /// What answers the questions of one session. Nothing is loaded before the first.
 pub(super) struct Management {
     driver: PathBuf,
     nvml: Option<PathBuf>,
     native: OnceCell<Option<Native>>,
-    described: Described,
+    described: Described<OfAllSessions>,
     /// Bytes of memory of a device that the session may have.
     limits: MemoryLimits,
 }
@@ -37,7 +50,7 @@ impl Management {
             driver,
             nvml: None,
             native: OnceCell::new(),
-            described: Described::new(),
+            described: Described::new(OfAllSessions),
             limits,
         }
     }
@@ -55,32 +68,23 @@ impl Management {
         function: &str,
         arguments: &[u8],
     ) -> Result<(nvmlReturn_t, Vec<u8>), DecodeError> {
-        let Some(function) = find(function) else {
-            return Ok((nvmlReturn_t::NVML_ERROR_FUNCTION_NOT_FOUND, Vec::new()));
+        let mut question = match Question::read(function, arguments, platform.devices.len())? {
+            Ok(question) => question,
+            Err(status) => return Ok((status, Vec::new())),
         };
-        let arguments = decode(function, arguments)?;
-        let devices = platform.devices.len();
-        if arguments.iter().any(
-            |argument| matches!(argument, Argument::Device(index) if *index as usize >= devices),
-        ) {
-            return Ok((nvmlReturn_t::NVML_ERROR_INVALID_ARGUMENT, Vec::new()));
-        }
-        let mut blocks: Vec<Block> = arguments.iter().map(Block::of).collect();
         let status = match self.native(platform) {
-            Some(native) => native.call(function, &arguments, &mut blocks),
-            None => self.described.answer(platform, function.name, &arguments, &mut blocks),
+            Some(native) => native.call(&mut question),
+            None => self.described.answer(platform, &mut question),
         };
         if status == nvmlReturn_t::NVML_SUCCESS
-            && let Some(Argument::Device(device)) = arguments.first()
+            && let Some(Argument::Device(device)) = question.arguments.first()
         {
             let ordinal = platform.devices[*device as usize].id.ordinal();
             if let Some(limit) = self.limits.of(ordinal) {
-                limited::memory(function.name, ordinal, limit, &mut blocks);
+                limited::memory(question.function.name, ordinal, limit, &mut question.blocks);
             }
         }
-        let worth = [nvmlReturn_t::NVML_SUCCESS, nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE]
-            .contains(&status);
-        Ok((status, if worth { results(function, &arguments, &blocks) } else { Vec::new() }))
+        Ok((status, question.results(status)))
     }
 
     /// The processes of the client's machine that use a device, each with its bytes of device
@@ -97,14 +101,4 @@ impl Management {
         let load = || Native::load(self.nvml.as_deref(), &self.driver, platform);
         self.native.get_or_init(load).as_ref()
     }
-}
-
-fn results(function: &Function, arguments: &[Argument<'_>], blocks: &[Block]) -> Vec<u8> {
-    let mut writer = Writer::new();
-    for (index, param) in function.params.iter().enumerate() {
-        if param.is_output() && arguments[index] != Argument::Null {
-            writer.bytes(written(function, arguments, index, |index| blocks[index].bytes()));
-        }
-    }
-    writer.into_vec()
 }

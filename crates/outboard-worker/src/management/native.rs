@@ -5,10 +5,9 @@ use std::path::Path;
 
 use outboard_abi::nvml::{nvmlDevice_t, nvmlProcessInfo_t, nvmlReturn_t};
 use outboard_driver::nvml::Nvml;
-use outboard_nvml::{Argument, Function};
+use outboard_nvml::Argument;
+use outboard_nvml_answers::Question;
 use outboard_wire::platform::{Platform, uuid_text};
-
-use super::memory::Block;
 
 /// Processes that one device lists at most.
 const PROCESSES: usize = 4096;
@@ -38,12 +37,8 @@ impl Native {
     }
 
     /// Calls a function with memory of this process.
-    pub(super) fn call(
-        &self,
-        function: &Function,
-        arguments: &[Argument<'_>],
-        blocks: &mut [Block],
-    ) -> nvmlReturn_t {
+    pub(super) fn call(&self, question: &mut Question<'_>) -> nvmlReturn_t {
+        let Question { function, arguments, blocks } = question;
         let words: Vec<u64> = arguments
             .iter()
             .zip(blocks)

@@ -1,64 +1,74 @@
 //! Answers for devices that no NVML library knows, from their driver library.
 
-use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
 
 use outboard_abi::CUdevice_attribute as Attribute;
 use outboard_abi::nvml::*;
-use outboard_nvml::{Argument, find};
+use outboard_nvml::{Argument, PciPlace};
 use outboard_wire::platform::{Device, Platform};
 
-use super::memory::Block;
-use crate::pci::PciPlace;
-use outboard_control::board::{self, Load};
+use crate::block::Block;
+use crate::load::Load;
+use crate::question::Question;
 
 const OK: nvmlReturn_t = nvmlReturn_t::NVML_SUCCESS;
 
-/// State between questions: utilisation is measured between two of them.
-pub(super) struct Described {
-    load: RefCell<Option<Load>>,
+/// How the devices are used.
+pub trait Use {
+    /// The processes of this machine whose processor time is that of the devices.
+    fn processes(&self) -> Vec<u32>;
+
+    /// Bytes in use of the memory of the device with this ordinal.
+    fn memory(&self, ordinal: u32) -> u64;
 }
 
-/// One question: its arguments, and the memory for its answer.
-struct Question<'a> {
+/// Answers from a description of the devices. What it keeps between questions is how busy they
+/// were, which is measured between two of them.
+pub struct Described<U> {
+    usage: U,
+    load: Mutex<Option<Load>>,
+}
+
+/// One question to answer.
+struct Asked<'a> {
     platform: &'a Platform,
+    usage: &'a dyn Use,
     arguments: &'a [Argument<'a>],
     blocks: &'a mut [Block],
 }
 
-impl Described {
-    pub(super) fn new() -> Described {
-        Described { load: RefCell::new(None) }
+impl<U: Use> Described<U> {
+    /// For devices that are used so.
+    pub fn new(usage: U) -> Described<U> {
+        Described { usage, load: Mutex::new(None) }
     }
 
     /// Answers those functions whose description says so (`driver = true`).
-    pub(super) fn answer(
-        &self,
-        platform: &Platform,
-        function: &str,
-        arguments: &[Argument<'_>],
-        blocks: &mut [Block],
-    ) -> nvmlReturn_t {
-        if !find(function).is_some_and(|function| function.driver) {
+    pub fn answer(&self, platform: &Platform, question: &mut Question<'_>) -> nvmlReturn_t {
+        let Question { function, arguments, blocks } = question;
+        if !function.driver {
             return nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED;
         }
         if arguments.contains(&Argument::Null) {
             // None of these functions lets an output be left out.
             return nvmlReturn_t::NVML_ERROR_INVALID_ARGUMENT;
         }
-        let mut question = Question { platform, arguments, blocks };
-        let outcome = if function.starts_with("nvmlSystem") {
-            question.of_the_system(function)
-        } else if function == "nvmlDeviceGetUtilizationRates" {
-            let busy = self.load.borrow_mut().get_or_insert_with(Load::begin).percent();
-            question.put(1, &nvmlUtilization_t { gpu: busy, memory: 0 })
+        let mut asked = Asked { platform, usage: &self.usage, arguments, blocks };
+        let outcome = if function.name.starts_with("nvmlSystem") {
+            asked.of_the_system(function.name)
+        } else if function.name == "nvmlDeviceGetUtilizationRates" {
+            let processes = || self.usage.processes();
+            let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+            let busy = load.get_or_insert_with(|| Load::begin(&processes())).percent(processes);
+            asked.put(1, &nvmlUtilization_t { gpu: busy, memory: 0 })
         } else {
-            question.of_a_device(function)
+            asked.of_a_device(function.name)
         };
         outcome.unwrap_or(nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED)
     }
 }
 
-impl Question<'_> {
+impl Asked<'_> {
     fn put<T: Copy>(&mut self, index: usize, value: &T) -> Option<nvmlReturn_t> {
         self.blocks[index].put(value);
         Some(OK)
@@ -105,7 +115,7 @@ impl Question<'_> {
             }
             "nvmlDeviceGetPciInfoExt" => self.pci_ext(&device),
             "nvmlDeviceGetMemoryInfo" => {
-                let used = used(&device);
+                let used = self.used(&device);
                 self.put(
                     1,
                     &nvmlMemory_t {
@@ -119,7 +129,7 @@ impl Question<'_> {
                 let Some(version) = self.version(1, size_of::<nvmlMemory_v2_t>(), 2) else {
                     return Some(nvmlReturn_t::NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
                 };
-                let used = used(&device);
+                let used = self.used(&device);
                 let (total, free) = (device.total_memory, device.total_memory - used);
                 self.put(1, &nvmlMemory_v2_t { version, total, reserved: 0, free, used })
             }
@@ -191,6 +201,10 @@ impl Question<'_> {
         }
     }
 
+    fn used(&self, device: &Device) -> u64 {
+        self.usage.memory(device.id.ordinal()).min(device.total_memory)
+    }
+
     /// The version field of a structure, if it is the one known here.
     fn version(&self, index: usize, size: usize, number: u32) -> Option<u32> {
         let given =
@@ -223,13 +237,6 @@ impl Question<'_> {
 /// Classes of PCI devices: what compute GPUs call themselves.
 const DISPLAY_CONTROLLER: u32 = 3;
 const CONTROLLER_3D: u32 = 2;
-
-/// Bytes of device memory in use by all sessions of this server.
-fn used(device: &Device) -> u64 {
-    let sessions = board::get().map_or(Vec::new(), |board| board.sessions());
-    let used: u64 = sessions.iter().map(|session| session.used(device.id.ordinal())).sum();
-    used.min(device.total_memory)
-}
 
 fn pci(device: &Device) -> Option<nvmlPciInfo_t> {
     let part = |attribute: Attribute| device.attribute(attribute.0).map(|value| value as u32);
@@ -299,7 +306,24 @@ mod tests {
         Platform { devices: vec![device], ..Platform::default() }
     }
 
+    /// Devices of which so many bytes are used, and which keep nothing busy.
+    struct Used(u64);
+
+    impl Use for Used {
+        fn processes(&self) -> Vec<u32> {
+            Vec::new()
+        }
+
+        fn memory(&self, _ordinal: u32) -> u64 {
+            self.0
+        }
+    }
+
     fn ask(name: &str) -> (nvmlReturn_t, Vec<Block>) {
+        ask_of(name, 0)
+    }
+
+    fn ask_of(name: &str, used: u64) -> (nvmlReturn_t, Vec<Block>) {
         let function = outboard_nvml::find(name).unwrap();
         let given = [0x28, 0, 0, 2];
         let given_ext = (size_of::<nvmlPciInfoExt_t>() as u32 | 1 << 24).to_le_bytes();
@@ -318,12 +342,16 @@ mod tests {
             })
             .collect();
         let mut blocks: Vec<Block> = arguments.iter().map(Block::of).collect();
-        let mut question =
-            Question { platform: &platform(), arguments: &arguments, blocks: &mut blocks };
+        let mut asked = Asked {
+            platform: &platform(),
+            usage: &Used(used),
+            arguments: &arguments,
+            blocks: &mut blocks,
+        };
         let outcome = match name {
             "nvmlDeviceGetUtilizationRates" => Some(OK),
-            _ if name.starts_with("nvmlSystem") => question.of_the_system(name),
-            _ => question.of_a_device(name),
+            _ if name.starts_with("nvmlSystem") => asked.of_the_system(name),
+            _ => asked.of_a_device(name),
         };
         (outcome.unwrap_or(nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED), blocks)
     }
@@ -358,15 +386,20 @@ mod tests {
     }
 
     #[test]
+    fn a_device_has_no_more_memory_in_use_than_it_has() {
+        let used =
+            |used| ask_of("nvmlDeviceGetMemoryInfo", used).1[1].get::<nvmlMemory_t>().unwrap();
+        assert_eq!((used(5).free, used(5).used), ((1 << 30) - 5, 5));
+        assert_eq!((used(u64::MAX).free, used(u64::MAX).used), (0, 1 << 30));
+    }
+
+    #[test]
     fn an_output_that_is_left_out_is_a_mistake() {
-        let arguments = [Argument::Device(0), Argument::Null];
-        let mut blocks: Vec<Block> = arguments.iter().map(Block::of).collect();
-        let status = Described::new().answer(
-            &platform(),
-            "nvmlDeviceGetMemoryInfo",
-            &arguments,
-            &mut blocks,
-        );
+        let function = outboard_nvml::find("nvmlDeviceGetMemoryInfo").unwrap();
+        let arguments = vec![Argument::Device(0), Argument::Null];
+        let blocks = arguments.iter().map(Block::of).collect();
+        let mut question = Question { function, arguments, blocks };
+        let status = Described::new(Used(0)).answer(&platform(), &mut question);
         assert_eq!(status, nvmlReturn_t::NVML_ERROR_INVALID_ARGUMENT);
     }
 }

@@ -6,14 +6,19 @@ use outboard_abi::CUdevice_attribute as A;
 use outboard_wire::platform::Device;
 
 /// Where the driver library says that a device is. It shows as the kernel calls the place.
-pub(crate) struct PciPlace {
-    pub(crate) domain: u32,
-    pub(crate) bus: u32,
-    pub(crate) slot: u32,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PciPlace {
+    /// Which of the machine's trees of buses.
+    pub domain: u32,
+    /// The bus.
+    pub bus: u32,
+    /// What the driver library calls the device: its place on the bus.
+    pub slot: u32,
 }
 
 impl PciPlace {
-    pub(crate) fn of(device: &Device) -> Option<PciPlace> {
+    /// The place of a device, if its driver library tells one.
+    pub fn of(device: &Device) -> Option<PciPlace> {
         let part = |attribute: A| device.attribute(attribute.0).map(|value| value as u32);
         Some(PciPlace {
             domain: part(A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
