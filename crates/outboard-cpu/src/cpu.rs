@@ -144,6 +144,13 @@ impl Cpu {
         self.engines()?.get(device.ordinal() as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
     }
 
+    /// Bytes in use of the memory of a device, if it has contexts. Starts nothing.
+    pub(crate) fn used_by_contexts(&self, device: u32) -> Option<u64> {
+        let engine = self.engines.get()?.get(device as usize)?;
+        let has_context = self.contexts.any(|context| Arc::ptr_eq(&context.engine, engine));
+        has_context.then(|| engine.memory().used())
+    }
+
     /// Whether nothing is queued anywhere.
     pub(crate) fn is_quiet(&self) -> bool {
         self.contexts.names().into_iter().all(|ctx| self.scheduler.pending(ctx).is_empty())

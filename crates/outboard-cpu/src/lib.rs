@@ -28,6 +28,7 @@ mod link;
 mod managed;
 mod memory;
 mod module;
+mod nvml;
 mod offers;
 mod output;
 mod peer;
@@ -40,6 +41,7 @@ mod texture;
 mod vmm;
 mod work;
 
+use core::ffi::c_void;
 use std::sync::LazyLock;
 
 use outboard_front::{Library, Process};
@@ -56,6 +58,10 @@ impl Library for Libcuda {
         static PROCESS: LazyLock<Process<Cpu>> =
             LazyLock::new(|| Process::of_library::<Libcuda>(Cpu::get()));
         &PROCESS
+    }
+
+    fn own_table(name: &[u8; 16]) -> Option<*const c_void> {
+        (name == nvml::NAME).then_some((&raw const nvml::TABLE).cast())
     }
 }
 

@@ -37,6 +37,10 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         self.rows.read().keys().copied().collect()
     }
 
+    pub(crate) fn any(&self, condition: impl Fn(&V) -> bool) -> bool {
+        self.rows.read().values().any(|value| condition(value))
+    }
+
     /// What is removed is dropped by the caller, not under the lock.
     pub(crate) fn remove(&self, name: K) -> Result<Arc<V>> {
         self.rows.write().remove(&name).ok_or(self.missing)

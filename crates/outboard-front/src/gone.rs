@@ -23,7 +23,7 @@ pub(crate) fn check() -> Result<(), CUresult> {
 
 /// Whether this process was forked from one that uses the library.
 #[inline]
-pub(crate) fn is_forked() -> bool {
+pub fn is_forked() -> bool {
     GONE.load(Ordering::Relaxed) == FORKED.0
 }
 

@@ -92,6 +92,7 @@ mod generated {
     pub(crate) mod recorder;
 }
 
+pub use gone::is_forked;
 #[doc(hidden)]
 pub use outboard_abi as abi;
 pub use process::{Front, Library, Process};

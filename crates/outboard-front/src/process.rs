@@ -18,6 +18,12 @@ pub trait Library: 'static {
 
     /// The process that has loaded it.
     fn process() -> &'static Process<Self::Backend>;
+
+    /// The address of a private table that only this library has. It begins with its size in bytes
+    /// and is never freed.
+    fn own_table(_name: &[u8; 16]) -> Option<*const c_void> {
+        None
+    }
 }
 
 /// The front's state of a process, and the back end with its devices.

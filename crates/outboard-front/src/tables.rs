@@ -153,8 +153,8 @@ pub(crate) fn find<L: Library>(id: &Id) -> Option<*const c_void> {
         }
         L::process().vmm.is_cut.store(true, Ordering::Relaxed);
     }
-    let table = tables::<L>().0.iter().find(|(known, _)| known == id)?;
-    Some(table.1.as_ptr().cast())
+    let table = tables::<L>().0.iter().find(|(known, _)| known == id);
+    table.map(|(_, table)| table.as_ptr().cast()).or_else(|| L::own_table(id))
 }
 
 fn tables<L: Library>() -> &'static Tables {
