@@ -1,7 +1,7 @@
 // NVML beside CUDA in one process: that they speak of the same devices and the same memory. With
-// the argument `remote`, for a server's devices, also that nothing of theirs can be changed (which
-// a native NVML would do), and that this process is listed by its number (which not every
-// container's NVML does).
+// the argument `remote`, for a server's devices or the software device, also that nothing of theirs
+// can be changed (which a native NVML would do), and that this process is listed by its number
+// (which not every container's NVML does).
 #include <dlfcn.h>
 #include <nvml.h>
 #include <unistd.h>

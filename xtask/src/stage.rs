@@ -11,6 +11,7 @@
 //! lib/outboard/include                  headers for programs: add it with -I
 //! lib/outboard/python                   modules that Python packages look for
 //! lib/outboard/cpu/libcuda.so.1         the software device as a driver of its own, for --local-cpu
+//! lib/outboard/cpu/libnvidia-ml.so.1    and NVML for it
 //! lib/outboard/liboutboard-cpu.so       the same, for the server
 //! lib/systemd, lib/sysusers.d           the services and their user
 //! share                                 completions and manual pages
@@ -146,6 +147,8 @@ impl Dist {
         fs::create_dir_all(lib.join("cpu")).context("cannot create a folder of an installation")?;
         link("../liboutboard-cpu.so", &lib.join("cpu/libcuda.so.1"))?;
         link("libcuda.so.1", &lib.join("cpu/libcuda.so"))?;
+        link("../client/libnvidia-ml.so.1", &lib.join("cpu/libnvidia-ml.so.1"))?;
+        link("libnvidia-ml.so.1", &lib.join("cpu/libnvidia-ml.so"))?;
         Ok(dist)
     }
 

@@ -1,29 +1,32 @@
-//! The devices of all servers of the program as those of one machine, and a connection to each
-//! server.
+//! The devices of all servers of the program as those of one machine, or the software device of this
+//! process.
 
+use outboard_abi::nvml::nvmlReturn_t;
 use outboard_client::target::Target;
 use outboard_client::{Query, QueryError};
 use outboard_threads::beside;
 use outboard_wire::device_id::DeviceId;
-use outboard_wire::messages::Call;
 use outboard_wire::platform::{Device, Platform, merged};
 
-/// The connections, and the devices behind them.
+use crate::border::Result;
+use crate::source::{SoftwareDevice, Source};
+
+/// What knows about the devices, and the devices.
 pub(crate) struct Machine {
-    servers: Vec<Query>,
+    sources: Vec<Source>,
     platform: Platform,
 }
 
-/// A device as one connection knows it: the server's place in the list, and the device's position
+/// A device as its source knows it: the source's place in the list, and the device's position
 /// there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DevicePosition {
-    pub(crate) server: usize,
+    pub(crate) source: usize,
     pub(crate) index: u32,
 }
 
 /// Connects to all servers at once.
-fn connect(targets: &[Target]) -> Result<Vec<Query>, QueryError> {
+fn connect(targets: &[Target]) -> std::result::Result<Vec<Query>, QueryError> {
     let Some((last, others)) = targets.split_last() else { return Ok(Vec::new()) };
     if others.is_empty() {
         return Ok(vec![Query::open(last)?]);
@@ -37,15 +40,21 @@ fn connect(targets: &[Target]) -> Result<Vec<Query>, QueryError> {
 }
 
 impl Machine {
-    /// Connects to the servers that the environment names.
-    pub(crate) fn open() -> Result<Machine, QueryError> {
+    /// Finds the software device, or connects to the servers that the environment names.
+    pub(crate) fn open() -> std::result::Result<Machine, QueryError> {
+        if SoftwareDevice::is_asked_for() {
+            let device = Source::Here(SoftwareDevice::find().ok_or(QueryError::NoDevice)?);
+            let platform = device.platform().clone();
+            return Ok(Machine { sources: vec![device], platform });
+        }
         let targets = outboard_client::of_this_process().map_err(|_| QueryError::Unusable)?;
         if let [_, _, ..] = targets.servers() {
             targets.servers().iter().for_each(Target::load_what_it_needs);
         }
         let servers = connect(targets.servers())?;
         let platforms = servers.iter().map(|server| server.platform().clone()).collect();
-        Ok(Machine { servers, platform: merged(platforms, targets.entries()) })
+        let platform = merged(platforms, targets.entries());
+        Ok(Machine { sources: servers.into_iter().map(Source::Server).collect(), platform })
     }
 
     /// The devices, as the program sees them.
@@ -56,28 +65,34 @@ impl Machine {
     /// Where the device at a position of the platform is.
     pub(crate) fn place(&self, position: u32) -> Option<DevicePosition> {
         let id = self.platform.devices.get(position as usize)?.id;
-        let server = id.server().place();
+        let source = id.server().place();
         let own = DeviceId::new(id.ordinal());
-        let index =
-            self.servers[server].platform().devices.iter().position(|device| device.id == own)?;
-        Some(DevicePosition { server, index: index as u32 })
+        let devices = &self.sources[source].platform().devices;
+        let index = devices.iter().position(|device| device.id == own)?;
+        Some(DevicePosition { source, index: index as u32 })
     }
 
     /// The device at a position, if its PCI domain is another one here than on its server.
     pub(crate) fn moved(&self, position: u32) -> Option<&Device> {
         let (device, place) =
             (self.platform.devices.get(position as usize)?, self.place(position)?);
-        let there = &self.servers[place.server].platform().devices[place.index as usize];
+        let there = &self.sources[place.source].platform().devices[place.index as usize];
         (device.attributes != there.attributes).then_some(device)
     }
 
-    /// Asks a server, and returns the encoded answer; `None` for a message that the server could
-    /// not answer.
-    pub(crate) fn ask<M: Call>(
+    /// Calls a function of a source with the arguments, encoded: its status, and the results,
+    /// encoded.
+    pub(crate) fn query(
         &self,
-        server: usize,
-        message: &M,
-    ) -> Result<Option<Vec<u8>>, QueryError> {
-        self.servers[server].ask(message)
+        source: usize,
+        function: &str,
+        arguments: &[u8],
+    ) -> Result<(nvmlReturn_t, Vec<u8>)> {
+        self.sources[source].query(function, arguments)
+    }
+
+    /// The processes of this machine that use a device, each with its bytes of device memory.
+    pub(crate) fn processes(&self, place: DevicePosition) -> Result<Vec<(u32, u64)>> {
+        self.sources[place.source].processes(place.index)
     }
 }

@@ -3,9 +3,8 @@
 use std::ffi::{c_char, c_uint};
 use std::mem::offset_of;
 
-use outboard_abi::CUdevice_attribute as Attribute;
 use outboard_abi::nvml::{nvmlPciInfo_t, nvmlPciInfoExt_v1_t};
-use outboard_nvml::Function;
+use outboard_nvml::{Function, PciPlace};
 
 use crate::device;
 use crate::machine::Machine;
@@ -51,19 +50,12 @@ const FORMS: [Form; 4] = [
 pub(crate) unsafe fn correct(machine: &Machine, function: &Function, arguments: &[Argument]) {
     let Some(form) = FORMS.iter().find(|form| form.name == function.name) else { return };
     let [Argument::Pointer(handle), Argument::Pointer(out)] = arguments else { return };
-    let Some(device) =
-        device::index(machine, handle.cast()).ok().and_then(|index| machine.moved(index))
-    else {
-        return;
-    };
-    let part = |attribute: Attribute| device.attribute(attribute.0).unwrap_or(0);
-    let domain = part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID);
-    let bus = part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID);
-    let place = part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
+    let moved = device::index(machine, handle.cast()).ok().and_then(|index| machine.moved(index));
+    let Some(PciPlace { domain, bus, slot }) = moved.and_then(PciPlace::of) else { return };
     // SAFETY: the function has written such a structure there.
-    unsafe { out.byte_add(form.domain).cast::<c_uint>().write_unaligned(domain as c_uint) };
+    unsafe { out.byte_add(form.domain).cast::<c_uint>().write_unaligned(domain) };
     for (offset, room, digits) in form.texts {
-        let text = format!("{domain:0digits$X}:{bus:02X}:{place:02X}.0\0");
+        let text = format!("{domain:0digits$X}:{bus:02X}:{slot:02X}.0\0");
         let text = &text.as_bytes()[..text.len().min(*room)];
         // SAFETY: as above; the text is no longer than its field.
         unsafe {

@@ -4,7 +4,6 @@ use std::ffi::{CStr, c_void};
 
 use outboard_abi::nvml::{nvmlGpuP2PStatus_t, nvmlGpuTopologyLevel_t, nvmlReturn_t};
 use outboard_nvml::{FUNCTIONS, Function, Given, LARGEST, Param, encode, versioned_size};
-use outboard_wire::messages::{NvmlQuery, NvmlQueryReply};
 use outboard_wire::{Reader, Writer};
 
 use crate::border::{INVALID, Result, put};
@@ -21,7 +20,7 @@ pub(crate) enum Argument {
 
 use Argument::{Number, Pointer};
 
-/// Asks the server.
+/// Asks whoever knows.
 ///
 /// # Safety
 /// The arguments are those of `FUNCTIONS[function]`, as NVML wants them.
@@ -43,7 +42,7 @@ pub(crate) fn unsupported() -> Result<()> {
     Err(nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED)
 }
 
-/// Asks the server over a connection.
+/// Asks the source that has the devices.
 ///
 /// # Safety
 /// The arguments are those of the function, as NVML wants them.
@@ -52,7 +51,7 @@ pub(crate) unsafe fn ask(
     function: &Function,
     arguments: &[Argument],
 ) -> Result<()> {
-    let Some(server) = server_of(machine, function, arguments)? else {
+    let Some(source) = source_of(machine, function, arguments)? else {
         // SAFETY: by the contract above.
         return unsafe { between_servers(function, arguments) };
     };
@@ -60,15 +59,12 @@ pub(crate) unsafe fn ask(
     let given = unsafe { read(machine, function, arguments) }?;
     let mut writer = Writer::new();
     encode(function, &given, &mut writer);
-    let message = NvmlQuery { function: function.name, arguments: writer.as_slice() };
-    let unknown = nvmlReturn_t::NVML_ERROR_UNKNOWN;
-    let payload = machine.ask(server, &message).map_err(session::failed)?.ok_or(unknown)?;
-    let reply: NvmlQueryReply<'_> = Reader::new(&payload).get().map_err(|_| unknown)?;
-    let status = nvmlReturn_t(reply.status);
+    let (status, results) = machine.query(source, function.name, writer.as_slice())?;
     let done = status == nvmlReturn_t::NVML_SUCCESS;
     if done || status == nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE {
         // SAFETY: by the contract above.
-        unsafe { write(function, arguments, reply.results, done) }.ok_or(unknown)?;
+        unsafe { write(function, arguments, &results, done) }
+            .ok_or(nvmlReturn_t::NVML_ERROR_UNKNOWN)?;
     }
     if !done {
         return Err(status);
@@ -78,23 +74,23 @@ pub(crate) unsafe fn ask(
     Ok(())
 }
 
-/// The server whose devices are asked about: the first one if none is named, `None` for devices of
+/// The source whose devices are asked about: the first one if none is named, `None` for devices of
 /// several.
-fn server_of(
+fn source_of(
     machine: &Machine,
     function: &Function,
     arguments: &[Argument],
 ) -> Result<Option<usize>> {
-    let mut server = None;
+    let mut source = None;
     for (param, argument) in function.params.iter().zip(arguments) {
         let (Param::Device, Pointer(handle)) = (param, argument) else { continue };
-        let DevicePosition { server: this, .. } = device::place(machine, handle.cast())?;
-        if server.is_some_and(|other| other != this) {
+        let DevicePosition { source: this, .. } = device::place(machine, handle.cast())?;
+        if source.is_some_and(|other| other != this) {
             return Ok(None);
         }
-        server = Some(this);
+        source = Some(this);
     }
-    Ok(Some(server.unwrap_or(0)))
+    Ok(Some(source.unwrap_or(0)))
 }
 
 /// Answers for devices of two servers: they cannot reach each other, and nothing nearer than the

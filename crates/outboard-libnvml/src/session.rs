@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use outboard_abi::nvml::nvmlReturn_t;
-use outboard_client::QueryError;
 
 use crate::border::Result;
 use crate::machine::Machine;
+use crate::source;
 
 /// `nvmlInit`s less `nvmlShutdown`s.
 static INITIALISED: AtomicU32 = AtomicU32::new(0);
@@ -80,17 +80,7 @@ fn connected() -> Result<Arc<Machine>> {
     if let Some(machine) = &*machine {
         return Ok(Arc::clone(machine));
     }
-    let opened = Arc::new(Machine::open().map_err(failed)?);
+    let opened = Arc::new(Machine::open().map_err(source::failed)?);
     *machine = Some(Arc::clone(&opened));
     Ok(opened)
-}
-
-/// What a missing connection is to NVML.
-pub(crate) fn failed(error: QueryError) -> nvmlReturn_t {
-    match error {
-        // As on a machine without a GPU.
-        QueryError::NoDevice => nvmlReturn_t::NVML_ERROR_DRIVER_NOT_LOADED,
-        QueryError::Unusable => nvmlReturn_t::NVML_ERROR_UNKNOWN,
-        QueryError::Lost => nvmlReturn_t::NVML_ERROR_GPU_IS_LOST,
-    }
 }

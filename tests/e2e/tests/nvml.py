@@ -1,5 +1,6 @@
 """What programs ask through nvidia-ml-py. Run by nvml.rs; the first argument says what to do."""
 
+import ctypes
 import os
 import sys
 import threading
@@ -152,6 +153,51 @@ def fork():
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert ask(handle) == expected
+
+
+def quiet():
+    """A program may fork once it has asked NVML, as monitors do: no thread has been started."""
+    nvml.nvmlInit()
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        ask(handle)
+        assert nvml.nvmlDeviceGetMemoryInfo(handle).used == 0
+        assert nvml.nvmlDeviceGetComputeRunningProcesses(handle) == []
+        nvml.nvmlDeviceGetUtilizationRates(handle)
+    assert len(os.listdir("/proc/self/task")) == 1
+
+
+def fork_beside_cuda():
+    """The parent uses CUDA; its child, which cannot, sees the devices and that it has nothing of them."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    device, context, memory, other = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t()
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), 1) == 0
+    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+    assert cuda.cuCtxSetCurrent(context) == 0
+    assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(64 << 20)) == 0
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    assert cuda.cuDeviceTotalMem_v2(ctypes.byref(other), device) == 0
+
+    def held():
+        nvml.nvmlInit()
+        found = []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            assert memory.total == total.value == other.value == 1 << 30
+            processes = [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+            found.append((memory.used, processes))
+        return found
+
+    # NVML begins in the child, and only then in the parent.
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if held() == [(0, []), (0, [])] else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    used = total.value - free.value
+    assert used >= 64 << 20 and held() == [(0, []), (used, [os.getpid()])]
 
 
 def process():

@@ -1,4 +1,5 @@
-//! NVML for the devices of a server: through nvidia-ml-py, and through the C functions beside CUDA.
+//! NVML for the devices of a server, and for the software device of a process: through nvidia-ml-py,
+//! and through the C functions beside CUDA.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -13,12 +14,24 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// nvml.py with what these flags choose.
+fn script(flags: &[&str], what: &str, driver: Driver) -> Command {
+    let mut command = command();
+    command.arg("run").args(flags).arg("--");
+    command.arg(root().join(".venv/bin/python3")).arg(root().join("tests/e2e/tests/nvml.py"));
+    command.args([what, driver.name()]);
+    command
+}
+
 /// nvml.py with the devices of a list.
 fn python(list: &str, what: &str) -> Command {
-    let mut command = command();
-    command.args(["run", "--server", list, "--"]);
-    command.arg(root().join(".venv/bin/python3")).arg(root().join("tests/e2e/tests/nvml.py"));
-    command.args([what, Driver::chosen().name()]);
+    script(&["--server", list], what, Driver::chosen())
+}
+
+/// nvml.py with two software devices of 1 GiB in its own process.
+fn here(what: &str) -> Command {
+    let mut command = script(&["--local-cpu"], what, Driver::Cpu);
+    command.env("OUTBOARD_CPU_DEVICES", "2").env("OUTBOARD_CPU_MEMORY", "1G");
     command
 }
 
@@ -145,6 +158,30 @@ fn nvml_and_cuda_speak_of_the_same_devices() {
         native.expect_success("nvml, natively");
         assert_eq!(native.stdout, remote.stdout);
     }
+}
+
+#[test]
+fn the_software_device_of_a_process_answers_without_a_server() {
+    for what in ["questions", "refusals", "threads", "fork"] {
+        finish(here(what));
+    }
+    let listed = finish(here("devices"));
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    let mut running = command();
+    running.args(["run", "--local-cpu", "--"]).arg(programs().join("nvml")).arg("remote");
+    running.env("OUTBOARD_CPU_DEVICES", "2");
+    let said = finish(running);
+    assert!(said.contains("device 1: ") && said.ends_with("nvml: ok\n"), "{said}");
+}
+
+#[test]
+fn nvml_of_the_software_device_starts_nothing() {
+    finish(here("quiet"));
+}
+
+#[test]
+fn a_child_of_a_process_with_a_software_device_holds_nothing_of_it() {
+    finish(here("fork_beside_cuda"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use outboard_abi::nvml::{
     NVML_DEVICE_UUID_ASCII_LEN, NVML_DEVICE_UUID_BINARY_LEN, nvmlDevice_t, nvmlGpuTopologyLevel_t,
     nvmlReturn_t, nvmlUUID_t, nvmlUUIDType_t,
 };
-use outboard_nvml::find;
+use outboard_nvml::{PciPlace, find};
 use outboard_wire::platform::{Device, uuid_text};
 
 use crate::border::{INVALID, NOT_FOUND, Result, put, put_text, text};
@@ -113,7 +113,7 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId(
     // SAFETY: null or a string, by the contract.
     let wanted = parse_address(unsafe { text(address) }?).ok_or(INVALID)?;
     // SAFETY: null or valid, by the contract.
-    let found = unsafe { first(&machine, device, |known| pci_address(known) == Some(wanted)) };
+    let found = unsafe { first(&machine, device, |known| PciPlace::of(known) == Some(wanted)) };
     // An address without a device is an argument that cannot be right.
     found.map_err(|error| if error == NOT_FOUND { INVALID } else { error })
 }
@@ -127,7 +127,7 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId_v2(
 }
 
 /// Domain, bus and device of a PCI address, `[domain:]bus:device[.function]` in hexadecimal.
-fn parse_address(text: &str) -> Option<[u32; 3]> {
+fn parse_address(text: &str) -> Option<PciPlace> {
     let hexadecimal = |part: &str| {
         let digits = !part.is_empty()
             && part.len() <= 8
@@ -138,20 +138,10 @@ fn parse_address(text: &str) -> Option<[u32; 3]> {
     hexadecimal(function)?;
     let parts = place.split(':').map(hexadecimal).collect::<Option<Vec<_>>>()?;
     match parts[..] {
-        [domain, bus, device] => Some([domain, bus, device]),
-        [bus, device] => Some([0, bus, device]),
+        [domain, bus, slot] => Some(PciPlace { domain, bus, slot }),
+        [bus, slot] => Some(PciPlace { domain: 0, bus, slot }),
         _ => None,
     }
-}
-
-/// Where the device is, as the driver says.
-fn pci_address(device: &Device) -> Option<[u32; 3]> {
-    let part = |attribute: Attribute| device.attribute(attribute.0).map(|value| value as u32);
-    Some([
-        part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
-        part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
-        part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
-    ])
 }
 
 pub(crate) unsafe fn nvmlDeviceGetHandleBySerial(
@@ -278,10 +268,11 @@ mod tests {
 
     #[test]
     fn addresses_are_read_in_all_their_forms() {
+        let place = |domain, bus, slot| PciPlace { domain, bus, slot };
         for text in ["00000000:1B:00.0", "0000:1b:00.0", "1b:00.0", "1B:0", "0:1b:0.0"] {
-            assert_eq!(parse_address(text), Some([0, 0x1b, 0]), "{text}");
+            assert_eq!(parse_address(text), Some(place(0, 0x1b, 0)), "{text}");
         }
-        assert_eq!(parse_address("00000001:02:03.0"), Some([1, 2, 3]));
+        assert_eq!(parse_address("00000001:02:03.0"), Some(place(1, 2, 3)));
         for text in ["", "1b", "x:1b:0", "1:2:3:4", "0000:1b:00.", "+1:2:3", "000000001:1b:00"] {
             assert_eq!(parse_address(text), None, "{text}");
         }

@@ -7,8 +7,6 @@ use outboard_abi::nvml::{
     nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_t,
     nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t, nvmlReturn_t,
 };
-use outboard_wire::Reader;
-use outboard_wire::messages::{NvmlProcesses, NvmlProcessesReply};
 
 use crate::border::{INVALID, NOT_FOUND, Result, put, put_text};
 use crate::machine::Machine;
@@ -19,12 +17,7 @@ pub(crate) const NO_INSTANCE: c_uint = u32::MAX;
 
 /// Processes that use a device, each with its bytes of device memory.
 fn processes(machine: &Machine, device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
-    let place = device::place(machine, device)?;
-    let message = NvmlProcesses { device: place.index };
-    let unknown = nvmlReturn_t::NVML_ERROR_UNKNOWN;
-    let payload = machine.ask(place.server, &message).map_err(session::failed)?.ok_or(unknown)?;
-    let reply: NvmlProcessesReply = Reader::new(&payload).get().map_err(|_| unknown)?;
-    Ok(reply.processes)
+    machine.processes(device::place(machine, device)?)
 }
 
 /// Stores as many as there are, if there is room for all.
