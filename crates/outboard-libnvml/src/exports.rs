@@ -42,8 +42,9 @@ pub extern "C" fn nvmlDeviceClearAccountingPids() -> nvmlReturn_t {
 
 /// `nvmlDeviceClearCpuAffinity`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceClearCpuAffinity() -> nvmlReturn_t {
-    border::enter(crate::query::unsupported)
+pub unsafe extern "C" fn nvmlDeviceClearCpuAffinity(device: nvmlDevice_t) -> nvmlReturn_t {
+    // SAFETY: the program keeps the C function's contract.
+    border::enter(|| unsafe { local::nvmlDeviceClearCpuAffinity(device) })
 }
 
 /// `nvmlDeviceClearEccErrorCounts`.
@@ -164,8 +165,12 @@ pub unsafe extern "C" fn nvmlDeviceGetAdaptiveClockInfoStatus(
 
 /// `nvmlDeviceGetAddressingMode`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetAddressingMode() -> nvmlReturn_t {
-    border::enter(crate::query::unsupported)
+pub unsafe extern "C" fn nvmlDeviceGetAddressingMode(
+    device: nvmlDevice_t,
+    mode: *mut nvmlDeviceAddressingMode_t,
+) -> nvmlReturn_t {
+    // SAFETY: the program keeps the C function's contract.
+    border::enter(|| unsafe { local::nvmlDeviceGetAddressingMode(device, mode) })
 }
 
 /// `nvmlDeviceGetApplicationsClock`.
@@ -579,14 +584,27 @@ pub unsafe extern "C" fn nvmlDeviceGetCount_v2(device_count: *mut c_uint) -> nvm
 
 /// `nvmlDeviceGetCpuAffinity`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetCpuAffinity() -> nvmlReturn_t {
-    border::enter(crate::query::unsupported)
+pub unsafe extern "C" fn nvmlDeviceGetCpuAffinity(
+    device: nvmlDevice_t,
+    cpu_set_size: c_uint,
+    cpu_set: *mut c_ulong,
+) -> nvmlReturn_t {
+    // SAFETY: the program keeps the C function's contract.
+    border::enter(|| unsafe { local::nvmlDeviceGetCpuAffinity(device, cpu_set_size, cpu_set) })
 }
 
 /// `nvmlDeviceGetCpuAffinityWithinScope`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetCpuAffinityWithinScope() -> nvmlReturn_t {
-    border::enter(crate::query::unsupported)
+pub unsafe extern "C" fn nvmlDeviceGetCpuAffinityWithinScope(
+    device: nvmlDevice_t,
+    cpu_set_size: c_uint,
+    cpu_set: *mut c_ulong,
+    scope: nvmlAffinityScope_t,
+) -> nvmlReturn_t {
+    // SAFETY: the program keeps the C function's contract.
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetCpuAffinityWithinScope(device, cpu_set_size, cpu_set, scope)
+    })
 }
 
 /// `nvmlDeviceGetCreatableVgpus`.
@@ -1798,8 +1816,16 @@ pub unsafe extern "C" fn nvmlDeviceGetMemClkVfOffset(
 
 /// `nvmlDeviceGetMemoryAffinity`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMemoryAffinity() -> nvmlReturn_t {
-    border::enter(crate::query::unsupported)
+pub unsafe extern "C" fn nvmlDeviceGetMemoryAffinity(
+    device: nvmlDevice_t,
+    node_set_size: c_uint,
+    node_set: *mut c_ulong,
+    scope: nvmlAffinityScope_t,
+) -> nvmlReturn_t {
+    // SAFETY: the program keeps the C function's contract.
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetMemoryAffinity(device, node_set_size, node_set, scope)
+    })
 }
 
 /// `nvmlDeviceGetMemoryBusWidth`.
@@ -3425,8 +3451,9 @@ pub extern "C" fn nvmlDeviceSetConfComputeUnprotectedMemSize() -> nvmlReturn_t {
 
 /// `nvmlDeviceSetCpuAffinity`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceSetCpuAffinity() -> nvmlReturn_t {
-    border::enter(crate::query::unsupported)
+pub unsafe extern "C" fn nvmlDeviceSetCpuAffinity(device: nvmlDevice_t) -> nvmlReturn_t {
+    // SAFETY: the program keeps the C function's contract.
+    border::enter(|| unsafe { local::nvmlDeviceSetCpuAffinity(device) })
 }
 
 /// `nvmlDeviceSetDefaultAutoBoostedClocksEnabled`.
@@ -4073,8 +4100,13 @@ pub unsafe extern "C" fn nvmlSystemGetProcessName(
 
 /// `nvmlSystemGetTopologyGpuSet`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlSystemGetTopologyGpuSet() -> nvmlReturn_t {
-    border::enter(crate::query::unsupported)
+pub unsafe extern "C" fn nvmlSystemGetTopologyGpuSet(
+    cpu_number: c_uint,
+    count: *mut c_uint,
+    device_array: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
+    // SAFETY: the program keeps the C function's contract.
+    border::enter(|| unsafe { local::nvmlSystemGetTopologyGpuSet(cpu_number, count, device_array) })
 }
 
 /// `nvmlSystemRegisterEvents`.

@@ -1,5 +1,5 @@
-//! The devices of all servers of the program as those of one machine, or the software device of this
-//! process.
+//! The devices of all servers of the program as those of one machine, or the software device of
+//! this process.
 
 use outboard_abi::nvml::nvmlReturn_t;
 use outboard_client::target::Target;

@@ -1,5 +1,6 @@
 //! Answers for devices that no NVML library knows, from their driver library.
 
+use std::mem::offset_of;
 use std::sync::{Mutex, PoisonError};
 
 use outboard_abi::CUdevice_attribute as Attribute;
@@ -132,6 +133,16 @@ impl Asked<'_> {
                 let used = self.used(&device);
                 let (total, free) = (device.total_memory, device.total_memory - used);
                 self.put(1, &nvmlMemory_v2_t { version, total, reserved: 0, free, used })
+            }
+            "nvmlDeviceGetFieldValues" => {
+                // The call succeeds, and each value has a status.
+                let values = self.blocks[2].bytes_mut();
+                for value in values.chunks_exact_mut(size_of::<nvmlFieldValue_t>()) {
+                    let status = &mut value[offset_of!(nvmlFieldValue_t, nvmlReturn)..][..4];
+                    let unsupported = nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED;
+                    status.copy_from_slice(&unsupported.0.to_le_bytes());
+                }
+                Some(OK)
             }
             "nvmlDeviceGetMinorNumber" => self.put(1, &device.id.ordinal()),
             "nvmlDeviceGetBoardId" => {

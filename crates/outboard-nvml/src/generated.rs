@@ -391,7 +391,7 @@ pub static FUNCTIONS: [Function; 173] = [
     },
     Function {
         name: "nvmlDeviceGetFieldValues",
-        driver: false,
+        driver: true,
         params: &[
             Param::Device,
             Param::Number,

@@ -58,14 +58,15 @@ def questions():
         assert nvml.nvmlDeviceGetPerformanceState(handle) >= 0
         assert all(process.pid > 0 for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
         assert nvml.nvmlDeviceGetGraphicsRunningProcesses(handle) == []
-        fields = nvml.nvmlDeviceGetFieldValues if not SOFTWARE else None
-        if fields:
-            values = fields(handle, [nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, nvml.NVML_FI_DEV_POWER_INSTANT])
-            assert len(values) == 2 and values[0].nvmlReturn == nvml.NVML_SUCCESS
+        values = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, nvml.NVML_FI_DEV_POWER_INSTANT])
+        assert len(values) == 2
+        if not SOFTWARE:
+            assert values[0].nvmlReturn == nvml.NVML_SUCCESS
             assert nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU) > 0
             assert nvml.nvmlDeviceGetPowerUsage(handle) > 0
             assert len(nvml.nvmlDeviceGetSupportedMemoryClocks(handle)) > 0
         else:
+            assert all(value.nvmlReturn == nvml.NVML_ERROR_NOT_SUPPORTED for value in values)
             fails(nvml.NVML_ERROR_NOT_SUPPORTED, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
             fails(nvml.NVML_ERROR_NOT_SUPPORTED, nvml.nvmlDeviceGetPowerUsage, handle)
             fails(nvml.NVML_ERROR_NOT_SUPPORTED, nvml.nvmlDeviceGetSupportedMemoryClocks, handle)
@@ -100,6 +101,10 @@ def forwarded():
     near = nvml.nvmlDeviceGetTopologyNearestGpus(first, nvml.NVML_TOPOLOGY_NODE)
     assert [nvml.nvmlDeviceGetIndex(handle) for handle in near] == [1]
     assert nvml.nvmlDeviceGetTopologyNearestGpus(first, nvml.NVML_TOPOLOGY_SINGLE) == []
+    within_a_node = 3
+    places = (ctypes.c_char_p(b"00000000:01:00.0"), ctypes.c_char_p(b"0000:02:00.0"))
+    assert of_the_table(PATH, *places) == (nvml.NVML_SUCCESS, within_a_node)
+    assert of_the_table(MARGIN, first) == (nvml.NVML_SUCCESS, -7)
 
 
 def refusals():
@@ -153,6 +158,70 @@ def fork():
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert ask(handle) == expected
+
+
+def affinity():
+    """All processors and nodes of this machine are equally near: no device is at one of them."""
+    nvml.nvmlInit()
+    with open("/sys/devices/system/cpu/online", encoding="ascii") as file:
+        ranges = [part.split("-") for part in file.read().strip().split(",")]
+    online = {number for part in ranges for number in range(int(part[0]), int(part[-1]) + 1)}
+    words = max(online) // 64 + 1
+
+    def listed(bits):
+        return {64 * word + bit for word, value in enumerate(bits) for bit in range(64) if value >> bit & 1}
+
+    count = nvml.nvmlDeviceGetCount()
+    for index in range(count):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        assert listed(nvml.nvmlDeviceGetCpuAffinity(handle, words)) == online
+        for scope in (nvml.NVML_AFFINITY_SCOPE_NODE, nvml.NVML_AFFINITY_SCOPE_SOCKET):
+            assert listed(nvml.nvmlDeviceGetCpuAffinityWithinScope(handle, words + 1, scope)) == online
+            assert 0 in listed(nvml.nvmlDeviceGetMemoryAffinity(handle, 1, scope))
+        fails(nvml.NVML_ERROR_INVALID_ARGUMENT, nvml.nvmlDeviceGetCpuAffinity, handle, 0)
+        fails(nvml.NVML_ERROR_INVALID_ARGUMENT, nvml.nvmlDeviceGetMemoryAffinity, handle, 1, 7)
+    allowed = os.sched_getaffinity(0)
+    for widen in (nvml.nvmlDeviceSetCpuAffinity, nvml.nvmlDeviceClearCpuAffinity):
+        os.sched_setaffinity(0, {min(allowed)})
+        widen(nvml.nvmlDeviceGetHandleByIndex(0))
+        assert os.sched_getaffinity(0) >= allowed
+    near = nvml.nvmlSystemGetTopologyGpuSet(min(online))
+    assert [nvml.nvmlDeviceGetIndex(handle) for handle in near] == list(range(count))
+    fails(nvml.NVML_ERROR_INVALID_ARGUMENT, nvml.nvmlSystemGetTopologyGpuSet, 1 << 20)
+
+
+# Where functions stand that are in no header.
+PATH, IS_WATCHED, MARGIN, ADDRESSING = 0xB8, 0x240, 0x780, 0x790
+
+
+def of_the_table(place, *arguments):
+    """Calls a function of nvidia-smi's table with addresses: its status, and the number that it gives."""
+    functions = ctypes.POINTER(ctypes.c_size_t)()
+    name = bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4")
+    assert nvml.nvmlLib.nvmlInternalGetExportTable(ctypes.byref(functions), name) == 0
+    value = ctypes.c_int(77)
+    addresses = [ctypes.cast(argument, ctypes.c_void_p) for argument in (*arguments, ctypes.byref(value))]
+    function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * len(addresses))(functions[place // 8])
+    return function(*addresses), value.value
+
+
+def table():
+    """What nvidia-smi asks of functions that are in no header: for dmon and pmon, for topo, for -q."""
+    nvml.nvmlInit()
+    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    for handle in handles:
+        assert of_the_table(IS_WATCHED, handle) == (nvml.NVML_SUCCESS, 1)
+        assert of_the_table(ADDRESSING, handle) == (nvml.NVML_SUCCESS, 0)
+        assert nvml.nvmlDeviceGetAddressingMode(handle) == 0
+        assert of_the_table(MARGIN, handle)[0] == nvml.NVML_ERROR_NOT_SUPPORTED
+    assert of_the_table(IS_WATCHED, None)[0] == nvml.NVML_ERROR_INVALID_ARGUMENT
+    first, second = (ctypes.c_char_p(nvml.nvmlDeviceGetPciInfo(handle).busId.encode()) for handle in handles)
+    one_bridge, system = 0, 4
+    assert of_the_table(PATH, first, first) == (nvml.NVML_SUCCESS, one_bridge)
+    for other in (second, ctypes.c_char_p(b"0000:77:00.0"), ctypes.c_char_p(b"nowhere")):
+        assert of_the_table(PATH, first, other) == (nvml.NVML_SUCCESS, system)
+        assert of_the_table(PATH, other, first) == (nvml.NVML_SUCCESS, system)
+    assert of_the_table(PATH, first, None)[0] == nvml.NVML_ERROR_INVALID_ARGUMENT
 
 
 def quiet():

@@ -1,5 +1,5 @@
-//! NVML for the devices of a server, and for the software device of a process: through nvidia-ml-py,
-//! and through the C functions beside CUDA.
+//! NVML for the devices of a server, and for the software device of a process: through
+//! nvidia-ml-py, and through the C functions beside CUDA.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -106,6 +106,19 @@ fn devices_are_those_of_the_list_in_its_order() {
     assert_eq!(all.len(), 3);
     let list = format!("{0}/2,{0}/0", server.address());
     assert_eq!(finish(python(&list, "devices")).lines().collect::<Vec<_>>(), [all[2], all[0]]);
+}
+
+#[test]
+fn all_processors_of_the_programs_machine_are_near() {
+    finish(python(Server::start().address(), "affinity"));
+    finish(here("affinity"));
+}
+
+#[test]
+fn nvidia_smis_own_functions_are_there() {
+    let server = Server::start_with(&["--driver", "cpu"], &[("OUTBOARD_CPU_DEVICES", "2")]);
+    finish(script(&["--server", server.address()], "table", Driver::Cpu));
+    finish(here("table"));
 }
 
 #[test]

@@ -127,7 +127,7 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId_v2(
 }
 
 /// Domain, bus and device of a PCI address, `[domain:]bus:device[.function]` in hexadecimal.
-fn parse_address(text: &str) -> Option<PciPlace> {
+pub(crate) fn parse_address(text: &str) -> Option<PciPlace> {
     let hexadecimal = |part: &str| {
         let digits = !part.is_empty()
             && part.len() <= 8

@@ -1,8 +1,12 @@
-//! What a session never has: units, excluded devices, partitions, types of events.
+//! What a session never has: units, excluded devices, partitions, types of events, memory of the
+//! program that kernels read without CUDA having allocated it.
 
 use std::ffi::{c_uint, c_ulonglong};
 
-use outboard_abi::nvml::{nvmlDevice_t, nvmlHwbcEntry_t};
+use outboard_abi::nvml::{
+    nvmlDevice_t, nvmlDeviceAddressingMode_t, nvmlDeviceAddressingModeType_t, nvmlHwbcEntry_t,
+    nvmlReturn_t,
+};
 
 use crate::border::{INVALID, NOT_FOUND, Result, put};
 use crate::{device, session};
@@ -75,4 +79,23 @@ pub(crate) unsafe fn nvmlDeviceGetSupportedEventTypes(
     device::index(&machine, device)?;
     // SAFETY: null or valid, by the contract.
     unsafe { put(types, 0) }
+}
+
+/// How kernels get at memory that CUDA has not allocated.
+pub(crate) const ADDRESSING_MODE: nvmlDeviceAddressingModeType_t =
+    nvmlDeviceAddressingModeType_t::NVML_DEVICE_ADDRESSING_MODE_NONE;
+
+pub(crate) unsafe fn nvmlDeviceGetAddressingMode(
+    device: nvmlDevice_t,
+    mode: *mut nvmlDeviceAddressingMode_t,
+) -> Result<()> {
+    let machine = session::machine()?;
+    device::index(&machine, device)?;
+    // SAFETY: null or valid, by the contract.
+    let mode = unsafe { mode.as_mut() }.ok_or(INVALID)?;
+    if mode.version != size_of::<nvmlDeviceAddressingMode_t>() as c_uint | 1 << 24 {
+        return Err(nvmlReturn_t::NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    }
+    mode.value = ADDRESSING_MODE.0;
+    Ok(())
 }
