@@ -56,6 +56,16 @@ nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTempe
     return check(device);
 }
 
+// Each device's first link leads to the second device, as its server addresses it.
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *pci) {
+    if (link > 0) return NVML_ERROR_NOT_SUPPORTED;
+    *pci = {};
+    pci->bus = 2;
+    strcpy(pci->busIdLegacy, "0000:02:00.0");
+    strcpy(pci->busId, "00000000:02:00.0");
+    return check(device);
+}
+
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     if (memory->version != nvmlMemory_v2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     *memory = {memory->version, 1000, 1, 900, 99};

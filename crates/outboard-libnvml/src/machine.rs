@@ -4,9 +4,10 @@
 use outboard_abi::nvml::nvmlReturn_t;
 use outboard_client::target::Target;
 use outboard_client::{Query, QueryError};
+use outboard_nvml::PciPlace;
 use outboard_threads::beside;
 use outboard_wire::device_id::DeviceId;
-use outboard_wire::platform::{Device, Platform, merged};
+use outboard_wire::platform::{Platform, merged};
 
 use crate::border::Result;
 use crate::source::{SoftwareDevice, Source};
@@ -72,12 +73,15 @@ impl Machine {
         Some(DevicePosition { source, index: index as u32 })
     }
 
-    /// The device at a position, if its PCI domain is another one here than on its server.
-    pub(crate) fn moved(&self, position: u32) -> Option<&Device> {
-        let (device, place) =
-            (self.platform.devices.get(position as usize)?, self.place(position)?);
-        let there = &self.sources[place.source].platform().devices[place.index as usize];
-        (device.attributes != there.attributes).then_some(device)
+    /// What a source calls this PCI domain is called so here; one without devices keeps its number.
+    pub(crate) fn domain_here(&self, source: usize, domain: u32) -> u32 {
+        let of = |device| PciPlace::of(device).map(|place| place.domain);
+        let here = (0..).zip(&self.platform.devices).find(|(position, _)| {
+            let there = self.place(*position).filter(|place| place.source == source);
+            let devices = &self.sources[source].platform().devices;
+            there.and_then(|place| of(&devices[place.index as usize])) == Some(domain)
+        });
+        here.and_then(|(_, device)| of(device)).unwrap_or(domain)
     }
 
     /// Calls a function of a source with the arguments, encoded: its status, and the results,

@@ -1,59 +1,66 @@
-//! Addresses of devices whose PCI domain is another one here than on their server.
+//! Addresses on PCI buses whose domain is another one here than on their server.
 
 use std::ffi::{c_char, c_uint};
 use std::mem::offset_of;
 
 use outboard_abi::nvml::{nvmlPciInfo_t, nvmlPciInfoExt_v1_t};
-use outboard_nvml::{Function, PciPlace};
+use outboard_nvml::Function;
 
 use crate::device;
 use crate::machine::Machine;
 use crate::query::Argument;
 
-/// Where a structure has the domain, and the address as text: offset, room, digits of the domain.
+/// Where a structure has domain, bus and place on the bus, which follow each other, and where the
+/// address as text: offset, room, digits of the domain.
 struct Form {
-    name: &'static str,
-    domain: usize,
+    names: &'static [&'static str],
+    numbers: usize,
     texts: &'static [(usize, usize, usize)],
 }
 
 const LEGACY: (usize, usize, usize) = (offset_of!(nvmlPciInfo_t, busIdLegacy), 16, 4);
 const FULL: (usize, usize, usize) = (offset_of!(nvmlPciInfo_t, busId), 32, 8);
 
-const FORMS: [Form; 4] = [
+/// The functions by the structure that they write: their last argument.
+const FORMS: [Form; 3] = [
     Form {
-        name: "nvmlDeviceGetPciInfo",
-        domain: offset_of!(nvmlPciInfo_t, domain),
+        names: &[
+            "nvmlDeviceGetPciInfo",
+            "nvmlDeviceGetPciInfo_v2",
+            "nvmlDeviceGetNvLinkRemotePciInfo",
+        ],
+        numbers: offset_of!(nvmlPciInfo_t, domain),
         texts: &[LEGACY],
     },
     Form {
-        name: "nvmlDeviceGetPciInfo_v2",
-        domain: offset_of!(nvmlPciInfo_t, domain),
-        texts: &[LEGACY],
-    },
-    Form {
-        name: "nvmlDeviceGetPciInfo_v3",
-        domain: offset_of!(nvmlPciInfo_t, domain),
+        names: &["nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetNvLinkRemotePciInfo_v2"],
+        numbers: offset_of!(nvmlPciInfo_t, domain),
         texts: &[LEGACY, FULL],
     },
     Form {
-        name: "nvmlDeviceGetPciInfoExt",
-        domain: offset_of!(nvmlPciInfoExt_v1_t, domain),
+        names: &["nvmlDeviceGetPciInfoExt"],
+        numbers: offset_of!(nvmlPciInfoExt_v1_t, domain),
         texts: &[(offset_of!(nvmlPciInfoExt_v1_t, busId), 32, 8)],
     },
 ];
 
-/// Puts the domain that the device has in this process where a server has written its own.
+/// Puts the domain of this process where a server has written its own.
 ///
 /// # Safety
 /// The arguments are those of the function, which has succeeded with them.
 pub(crate) unsafe fn correct(machine: &Machine, function: &Function, arguments: &[Argument]) {
-    let Some(form) = FORMS.iter().find(|form| form.name == function.name) else { return };
-    let [Argument::Pointer(handle), Argument::Pointer(out)] = arguments else { return };
-    let moved = device::index(machine, handle.cast()).ok().and_then(|index| machine.moved(index));
-    let Some(PciPlace { domain, bus, slot }) = moved.and_then(PciPlace::of) else { return };
+    let Some(form) = FORMS.iter().find(|form| form.names.contains(&function.name)) else { return };
+    let [Argument::Pointer(handle), .., Argument::Pointer(out)] = arguments else { return };
+    let Ok(place) = device::place(machine, handle.cast()) else { return };
     // SAFETY: the function has written such a structure there.
-    unsafe { out.byte_add(form.domain).cast::<c_uint>().write_unaligned(domain) };
+    let [written, bus, slot] =
+        unsafe { out.byte_add(form.numbers).cast::<[c_uint; 3]>().read_unaligned() };
+    let domain = machine.domain_here(place.source, written);
+    if domain == written {
+        return;
+    }
+    // SAFETY: as above.
+    unsafe { out.byte_add(form.numbers).cast::<c_uint>().write_unaligned(domain) };
     for (offset, room, digits) in form.texts {
         let text = format!("{domain:0digits$X}:{bus:02X}:{slot:02X}.0\0");
         let text = &text.as_bytes()[..text.len().min(*room)];

@@ -159,7 +159,7 @@ fn distance(one: &str, other: &str) -> Result<nvmlGpuTopologyLevel_t> {
 }
 
 /// How `nvidia-smi topo` counts a distance: 0 for one bridge between two devices, up to 4 for all
-/// of the system. From 5 on it shows links of NVLink, which nobody here counts.
+/// of the system. What NVLink connects it finds by public functions.
 fn steps(level: nvmlGpuTopologyLevel_t) -> c_uint {
     const LEVELS: c_uint = nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_SINGLE.0;
     const SYSTEM: c_uint = nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_SYSTEM.0;

@@ -107,6 +107,15 @@ def forwarded():
     assert of_the_table(MARGIN, first) == (nvml.NVML_SUCCESS, -7)
 
 
+def linked():
+    """Each server's NVML says that the first link of its devices leads to the second of them."""
+    nvml.nvmlInit()
+    for index, wanted in enumerate([1, 1, 3, 3]):
+        remote = nvml.nvmlDeviceGetNvLinkRemotePciInfo(nvml.nvmlDeviceGetHandleByIndex(index), 0)
+        for address in (remote.busId, remote.busIdLegacy, f"{remote.domain:x}:{remote.bus:x}:{remote.device:x}"):
+            assert nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetHandleByPciBusId(address)) == wanted, (index, address)
+
+
 def refusals():
     nvml.nvmlInit()
     handle = nvml.nvmlDeviceGetHandleByIndex(0)

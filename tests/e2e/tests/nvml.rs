@@ -57,6 +57,17 @@ fn questions_reach_the_servers_library_and_answers_come_back_whole() {
     finish(python(server.address(), "forwarded"));
 }
 
+#[test]
+fn links_lead_to_devices_as_the_program_addresses_them() {
+    let library = programs().join("fake_nvml").display().to_string();
+    let start = || {
+        let arguments = ["--driver", "cpu", "--nvml", library.as_str()];
+        Server::start_with(&arguments, &[("OUTBOARD_CPU_DEVICES", "2")])
+    };
+    let (first, second) = (start(), start());
+    finish(python(&format!("{},{}", first.address(), second.address()), "linked"));
+}
+
 /// Where NVIDIA's program is installed, it says the same of a server's devices as of this
 /// machine's.
 #[test]
