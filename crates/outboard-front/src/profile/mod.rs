@@ -225,10 +225,17 @@ fn decide() -> bool {
     wanted
 }
 
-/// How long after the first profile the next one is written.
+/// The least time between two profiles.
 const SOON: Duration = Duration::from_millis(10);
 /// The longest that a profile is behind what has been counted.
 const LATEST: Duration = Duration::from_millis(250);
+/// Of a process that ends earlier, this part of its time.
+const PART: u32 = 16;
+
+/// How long to wait for the next profile of a process that has lived so long.
+fn pause(lived: Duration) -> Duration {
+    (lived / PART).clamp(SOON, LATEST)
+}
 
 /// The process has devices: it leaves its profile behind, if one is wanted. `leave` writes it.
 pub(crate) fn start(leave: Option<extern "C" fn()>) {
@@ -249,10 +256,9 @@ pub(crate) fn start(leave: Option<extern "C" fn()>) {
 
 /// Writes the profile whenever more has been counted, less and less often.
 fn keep_left(leave: extern "C" fn()) {
-    let (mut written, mut pause) = (0, SOON);
+    let mut written = 0;
     loop {
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(LATEST);
+        std::thread::sleep(pause(lived()));
         if !is_on() {
             return;
         }
@@ -289,6 +295,14 @@ mod tests {
         let outer = entered(symbol).unwrap();
         body();
         left(&outer, CUresult::CUDA_SUCCESS);
+    }
+
+    #[test]
+    fn a_profile_lacks_a_small_part_of_a_processs_time() {
+        let milliseconds = Duration::from_millis;
+        assert_eq!(pause(Duration::ZERO), milliseconds(10));
+        assert_eq!(pause(milliseconds(800)), milliseconds(50));
+        assert_eq!(pause(Duration::from_secs(3600)), milliseconds(250));
     }
 
     #[test]
