@@ -153,11 +153,13 @@ static void integers(CUarray_format format) {
     desc.addressMode[0] = desc.addressMode[1] = desc.addressMode[2] = CU_TR_ADDRESS_MODE_CLAMP;
     desc.filterMode = CU_TR_FILTER_MODE_LINEAR, desc.flags = CU_TRSF_READ_AS_INTEGER;
     CUtexObject texture;
-    // Only arrays are seen through views.
-    CUDA_RESOURCE_VIEW_DESC view = {};
-    view.width = WIDTH, view.height = HEIGHT;
-    EXPECT_DRIVER(DRIVER(cuTexObjectCreate)(&texture, &resource, &desc, &view), CUDA_ERROR_INVALID_VALUE);
-    CHECK_DRIVER(DRIVER(cuTexObjectCreate)(&texture, &resource, &desc, nullptr));
+    // Only arrays are seen through views: others change nothing, whatever they say.
+    CUDA_RESOURCE_VIEW_DESC view = {}, told = {};
+    view.format = CU_RES_VIEW_FORMAT_UINT_4X8, view.width = 1000, view.height = 1, view.firstLayer = view.lastLayer = 2;
+    told.width = 77;
+    CHECK_DRIVER(DRIVER(cuTexObjectCreate)(&texture, &resource, &desc, &view));
+    CHECK_DRIVER(DRIVER(cuTexObjectGetResourceViewDesc)(&told, texture));
+    EXPECT(told.width == 77);
     DeviceArray<T> out(32);
     read_quarters<<<1, 32>>>(texture, out.get());
     const auto values = out.download();

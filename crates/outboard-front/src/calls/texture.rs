@@ -24,13 +24,23 @@ pub unsafe fn cuTexObjectCreate<B: Backend>(
     let (Some(res), Some(tex)) = (res, tex) else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
     require(!out.is_null())?;
     crate::capture::refuse_unsafe(process)?;
-    let (resource, sampler, seen) = (resource(process, res)?, sampler(tex), part.map(view));
+    let (resource, sampler) = (resource(process, res)?, sampler(tex));
+    let seen = part.filter(|_| has_views(res)).map(view);
     let value =
         here.note(process.backend.texture_create(here.id, &resource, &sampler, seen.as_ref()))?;
     let texture = Texture { resource: Plain(*res), sampler: *tex, view: part.copied() };
     process.textures.textures.write().get_or_insert_default().insert((here.id, value), texture);
     // SAFETY: the program's out parameter.
     unsafe { put(out, value) }
+}
+
+/// Whether a view of a resource means anything. NVIDIA's driver takes any view of linear memory,
+/// and does as if there were none.
+fn has_views(resource: &CUDA_RESOURCE_DESC) -> bool {
+    matches!(
+        resource.resType,
+        CUresourcetype::CU_RESOURCE_TYPE_ARRAY | CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY
+    )
 }
 
 pub unsafe fn cuTexObjectDestroy<B: Backend>(
@@ -85,8 +95,13 @@ pub unsafe fn cuTexObjectGetResourceViewDesc<B: Backend>(
     out: *mut CUDA_RESOURCE_VIEW_DESC,
     object: CUtexObject,
 ) -> Result<()> {
-    let view = texture(process, object, |texture| texture.view)?
-        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (view, is_told) =
+        texture(process, object, |texture| (texture.view, has_views(&texture.resource.0)))?;
+    let view = view.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if !is_told {
+        // NVIDIA's driver writes nothing then.
+        return Ok(());
+    }
     // SAFETY: the program's out parameter.
     unsafe { put(out, view) }
 }
