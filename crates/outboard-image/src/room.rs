@@ -86,11 +86,23 @@ fn of_ptx(text: &[u8]) -> u64 {
 /// Bytes of the variable in one of these spaces that a statement declares. Its size stands in
 /// brackets: `.global .align 8 .b64 name[4][8]`.
 fn declared(statement: &str, spaces: &[&str]) -> Option<u64> {
-    let at = spaces.iter().filter_map(|space| statement.find(space)).min()?;
+    let named = |space: &&str| {
+        let mut places = statement.match_indices(*space).map(|(at, _)| at);
+        places.find(|at| !is_of_an_instruction(&statement[..*at]))
+    };
+    let at = spaces.iter().filter_map(named).min()?;
     let declared = &statement[at..];
     let sizes = declared.split('[').skip(1).filter_map(|rest| rest.split(']').next());
     let elements = sizes.filter_map(|size| number(size.trim())).fold(1u64, u64::saturating_mul);
     Some(elements.saturating_mul(element(declared)))
+}
+
+/// Whether what follows this text is a part of an instruction's name, as in `ld.global`. In a
+/// declaration, only other words with a dot stand there: `.visible.global`.
+fn is_of_an_instruction(before: &str) -> bool {
+    let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+    let name = before.trim_end_matches(is_of_a_name).len();
+    before[name..].starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 /// Bytes of an element, by the type in front of its name.
@@ -141,6 +153,22 @@ mod tests {
             "what cannot be read bounds nothing"
         );
         assert!(takes_at_most(&[0; 8]).is_none());
+    }
+
+    #[test]
+    fn instructions_declare_nothing() {
+        let code = ".visible .entry k(.param .u64 p) {\n.reg .b64 %rd<2>;\n\
+             ld.param.u64 %rd1, [p];\nL1:ld.global.u8 %rs1, [%rd1];\n@%p1 bra $L2;\n\
+             $L2:\nst.global.u8 [%rd1], %rs1;\nld.const.u32 %r1, [%rd1];\n}\n";
+        assert!(of(code) < ROUNDING + (64 << 10));
+        for declaration in [
+            ".visible.global.align 8.b8 a[1000000];",
+            "L1:.global .b8 a[1000000];",
+            "/**/.const .b8 a[1000000];",
+        ] {
+            let all = of(&code.replace("ld.param", &format!("{declaration}\nld.param")));
+            assert!(all >= 1_000_000, "{declaration}");
+        }
     }
 
     #[test]
