@@ -176,4 +176,9 @@ fn touches_may_be_signals() {
         });
         assert_eq!(outcomes[0], outcomes[1], "{name}");
     }
+    // Decision 83 has its times.
+    for how in ["auto", "signals"] {
+        let program = Program::new("page_times").arg("64").env("OUTBOARD_PAGE_TOUCHES", how);
+        program.through(&server).expect_success(how);
+    }
 }
