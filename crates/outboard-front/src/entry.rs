@@ -18,7 +18,7 @@ pub fn enter(front: &Front, symbol: usize, body: impl FnOnce() -> Result<()>) ->
     if result != CUresult::CUDA_SUCCESS {
         logs::failed(&front.logs, symbol, result, gone::is_forked());
     } else {
-        logs::succeeded();
+        logs::succeeded(&front.logs, gone::is_forked);
     }
     if let Some(outer) = outer {
         profile::left(&outer, result);

@@ -93,6 +93,7 @@ mod generated {
 }
 
 pub use gone::is_forked;
+pub use logs::warn;
 #[doc(hidden)]
 pub use outboard_abi as abi;
 pub use process::{Front, Library, Process};

@@ -1,4 +1,5 @@
-//! The log of errors: what each failed call was, why, and what to do about it.
+//! The log of errors: what each failed call was, why, and what to do about it. It also has warnings:
+//! what a call that succeeded cannot do as the program may expect.
 //!
 //! A failed call stores only a few words, and sentences are made when the log is read: a program
 //! that provokes thousands of errors pays little for each.
@@ -14,6 +15,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::LocalKey;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use outboard_abi::{CUlogLevel, CUresult};
@@ -30,14 +32,22 @@ pub(crate) const LONGEST_REASON: usize = 2048;
 
 type Reason = Cow<'static, str>;
 
-/// A call that failed.
+/// What a call has to say.
 pub(crate) struct Message {
-    symbol: usize,
-    error: CUresult,
-    reason: Option<Reason>,
+    what: What,
     at: SystemTime,
     /// The thread that made the call, as `pthread_self` names it.
     thread: u64,
+}
+
+enum What {
+    /// It failed.
+    Failed {
+        symbol: usize,
+        error: CUresult,
+        reason: Option<Reason>,
+    },
+    Warning(Reason),
 }
 
 pub(crate) struct Log {
@@ -89,43 +99,72 @@ impl Logs {
     }
 }
 
-/// How many threads have a reason that is not used yet: calls that succeed look at no more than
-/// this.
+/// How many threads have a reason or a warning that is not used yet: calls that succeed look at no
+/// more than this.
 static GIVEN: AtomicUsize = AtomicUsize::new(0);
+
+/// What is said during a call, before it ends.
+type Slot = RefCell<Option<Reason>>;
 
 thread_local! {
     /// Why the present call fails, if the code that detected it has said so.
-    static REASON: RefCell<Option<Reason>> = const { RefCell::new(None) };
+    static REASON: Slot = const { RefCell::new(None) };
+    /// What the present call warns of.
+    static WARNING: Slot = const { RefCell::new(None) };
     /// Whether a listener is being called: its own errors are not told to it.
     static TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Message {
+    fn new(what: What) -> Message {
+        // SAFETY: it only says which thread this is.
+        let thread = unsafe { libc::pthread_self() };
+        Message { what, at: SystemTime::now(), thread }
+    }
+
     /// A line as NVIDIA's driver writes it (seen with release 580), with the reason behind it.
     pub(crate) fn sentence(&self) -> String {
-        let symbol = SYMBOLS.get(self.symbol).copied().unwrap_or("a private function");
-        let (name, meaning) = errors::find(self.error)
-            .map_or(("an unknown error", ""), |(name, text)| {
-                (name.to_str().unwrap_or_default(), text.to_str().unwrap_or_default())
-            });
-        let refused = || {
-            (self.error == CUresult::CUDA_ERROR_NOT_SUPPORTED)
-                .then(|| why_not(self.symbol))
-                .flatten()
+        let (time, thread) = (time_of_day(self.at), self.thread);
+        let (symbol, error, reason) = match &self.what {
+            What::Warning(warning) => return format!("[{time}][{thread}][CUDA][W] {warning}\n"),
+            What::Failed { symbol, error, reason } => (*symbol, *error, reason.as_deref()),
         };
-        let why = self
-            .reason
-            .as_deref()
-            .or_else(refused)
-            .or_else(|| advice::of(self.error))
-            .unwrap_or(meaning);
-        let (time, thread, code) = (time_of_day(self.at), self.thread, self.error.0);
-        format!("[{time}][{thread}][CUDA][E] Returning {code} ({name}) from {symbol}: {why}\n")
+        let name = SYMBOLS.get(symbol).copied().unwrap_or("a private function");
+        let (known, meaning) = errors::find(error)
+            .map_or(("an unknown error", ""), |(known, text)| {
+                (known.to_str().unwrap_or_default(), text.to_str().unwrap_or_default())
+            });
+        let refused =
+            || (error == CUresult::CUDA_ERROR_NOT_SUPPORTED).then(|| why_not(symbol)).flatten();
+        let why = reason.or_else(refused).or_else(|| advice::of(error)).unwrap_or(meaning);
+        let code = error.0;
+        format!("[{time}][{thread}][CUDA][E] Returning {code} ({known}) from {name}: {why}\n")
+    }
+
+    fn level(&self) -> CUlogLevel {
+        match self.what {
+            What::Failed { .. } => CUlogLevel::CU_LOG_LEVEL_ERROR,
+            What::Warning(_) => CUlogLevel::CU_LOG_LEVEL_WARNING,
+        }
+    }
+
+    /// Whether `CUDA_LOG_FILE` gets it: what runtimes take down while the process ends is no
+    /// mistake.
+    fn is_for_the_file(&self) -> bool {
+        match self.what {
+            What::Failed { symbol, error, .. } => {
+                !is_question(symbol) && error != CUresult::CUDA_ERROR_DEINITIALIZED
+            }
+            What::Warning(_) => true,
+        }
     }
 
     fn size(&self) -> usize {
         // A sentence without its reason has about this many bytes.
-        160 + self.reason.as_ref().map_or(0, |reason| reason.len())
+        160 + match &self.what {
+            What::Failed { reason, .. } => reason.as_ref().map_or(0, |reason| reason.len()),
+            What::Warning(warning) => warning.len(),
+        }
     }
 }
 
@@ -145,35 +184,53 @@ fn is_question(symbol: usize) -> bool {
 /// Sets the reason why the present call is about to fail. The reason is dropped if the call
 /// succeeds after all.
 pub(crate) fn because(reason: impl Into<Reason>) {
-    let mut reason = reason.into();
-    if reason.len() > LONGEST_REASON {
+    say(&REASON, reason.into());
+}
+
+/// The log gets this warning when the present call ends, whatever comes of it.
+pub fn warn(warning: impl Into<Cow<'static, str>>) {
+    say(&WARNING, warning.into());
+}
+
+fn say(slot: &'static LocalKey<Slot>, mut said: Reason) {
+    if said.len() > LONGEST_REASON {
         let mut end = LONGEST_REASON;
-        while !reason.is_char_boundary(end) {
+        while !said.is_char_boundary(end) {
             end -= 1;
         }
-        reason.to_mut().truncate(end);
+        said.to_mut().truncate(end);
     }
-    let was_empty =
-        REASON.try_with(|slot| slot.borrow_mut().replace(reason).is_none()).unwrap_or(false);
-    if was_empty {
+    let was_empty = slot.try_with(|slot| slot.borrow_mut().replace(said).is_none());
+    if was_empty.unwrap_or(false) {
         GIVEN.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// The reason set for the present call, if any.
-pub(crate) fn take_reason() -> Option<Reason> {
-    let reason = REASON.try_with(|slot| slot.borrow_mut().take()).ok().flatten();
-    if reason.is_some() {
+fn take(slot: &'static LocalKey<Slot>) -> Option<Reason> {
+    let said = slot.try_with(|slot| slot.borrow_mut().take()).ok().flatten();
+    if said.is_some() {
         GIVEN.fetch_sub(1, Ordering::Relaxed);
     }
-    reason
+    said
 }
 
-/// Forgets a reason that was given on the way to success.
+/// The reason set for the present call, if any.
+pub(crate) fn take_reason() -> Option<Reason> {
+    take(&REASON)
+}
+
+/// Notes what the call warns of, and forgets a reason that was given on the way to success.
 #[inline]
-pub(crate) fn succeeded() {
+pub(crate) fn succeeded(logs: &Logs, forked: impl FnOnce() -> bool) {
     if GIVEN.load(Ordering::Relaxed) > 0 {
         take_reason();
+        note_warning(logs, forked());
+    }
+}
+
+fn note_warning(logs: &Logs, forked: bool) {
+    if let Some(warning) = take(&WARNING) {
+        note(logs, Message::new(What::Warning(warning)), forked);
     }
 }
 
@@ -186,16 +243,15 @@ fn lock<T>(mutex: &Mutex<T>, forked: bool) -> Option<MutexGuard<'_, T>> {
 /// Notes that `SYMBOLS[symbol]` failed.
 pub(crate) fn failed(logs: &Logs, symbol: usize, error: CUresult, forked: bool) {
     let reason = take_reason();
+    note_warning(logs, forked);
     // An answer to a question, asked again and again.
-    if error == CUresult::CUDA_ERROR_NOT_READY {
-        return;
+    if error != CUresult::CUDA_ERROR_NOT_READY {
+        note(logs, Message::new(What::Failed { symbol, error, reason }), forked);
     }
-    // SAFETY: it only says which thread this is.
-    let thread = unsafe { libc::pthread_self() };
-    let message = Message { symbol, error, reason, at: SystemTime::now(), thread };
-    // What runtimes take down while the process ends is no mistake.
-    if !is_question(symbol)
-        && error != CUresult::CUDA_ERROR_DEINITIALIZED
+}
+
+fn note(logs: &Logs, message: Message, forked: bool) {
+    if message.is_for_the_file()
         && let Some(path) = logs.file(forked)
     {
         // Whoever asked for the log finds none if it cannot be written; no call fails for it.
@@ -238,14 +294,7 @@ fn tell(logs: &Logs, message: &Message, forked: bool) {
     for listener in listeners {
         let (data, len) = (listener.data as *mut c_void, sentence.len() - 1);
         // SAFETY: the program's function and its data, registered for just this.
-        unsafe {
-            (listener.function)(
-                data,
-                CUlogLevel::CU_LOG_LEVEL_ERROR,
-                sentence.as_mut_ptr().cast(),
-                len,
-            )
-        };
+        unsafe { (listener.function)(data, message.level(), sentence.as_mut_ptr().cast(), len) };
     }
     let _ = TELLING.try_with(|telling| telling.set(false));
 }
@@ -258,12 +307,33 @@ mod tests {
     fn sentences_name_function_error_and_reason() {
         let at = UNIX_EPOCH + std::time::Duration::from_millis(86_400_000 + 3_723_004);
         let error = CUresult::CUDA_ERROR_INVALID_CONTEXT;
-        let message = Message { symbol: 0, error, reason: None, at, thread: 5 };
+        let failed = |reason| What::Failed { symbol: 0, error, reason };
+        let message = Message { what: failed(None), at, thread: 5 };
         let sentence = message.sentence();
         let start = "[01:02:03.004][5][CUDA][E] Returning 201 (CUDA_ERROR_INVALID_CONTEXT) from ";
         assert!(sentence.starts_with(&format!("{start}{}: ", SYMBOLS[0])), "{sentence}");
-        let message = Message { reason: Some("the cat sat on it".into()), ..message };
+        let message = Message { what: failed(Some("the cat sat on it".into())), ..message };
         assert!(message.sentence().ends_with("the cat sat on it\n"));
+        let message = Message { what: What::Warning("the cat may".into()), ..message };
+        assert_eq!(message.sentence(), "[01:02:03.004][5][CUDA][W] the cat may\n");
+    }
+
+    #[test]
+    fn warnings_are_noted_when_their_call_ends() {
+        let logs = Logs::new();
+        warn("of one thing");
+        succeeded(&logs, || false);
+        succeeded(&logs, || false);
+        warn("of another");
+        failed(&logs, 0, CUresult::CUDA_ERROR_INVALID_VALUE, false);
+        let sentences: Vec<String> =
+            logs.log.lock().messages.iter().map(Message::sentence).collect();
+        let ends = ["[CUDA][W] of one thing\n", "[CUDA][W] of another\n"];
+        assert!(
+            ends.iter().zip(&sentences).all(|(end, said)| said.ends_with(end)),
+            "{sentences:?}"
+        );
+        assert!(sentences.len() == 3 && sentences[2].contains("[CUDA][E] Returning 1 "));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! System calls and forked children reach page-locked memory that kernels have used, as natively.
 
-use outboard_e2e::{Outcome, Program, Server};
+use outboard_e2e::{Folder, Outcome, Program, Server};
 use outboard_test_support::skip;
 
 #[test]
@@ -19,6 +19,20 @@ fn system_calls_reach_closed_pages_where_the_kernel_watches_them() {
     let server = Server::start();
     for is_shared in [false, true] {
         all_right(&through(&server, is_shared, "closed"), 4);
+    }
+}
+
+#[test]
+fn a_warning_says_that_system_calls_may_not_reach_closed_pages() {
+    let (server, folder) = (Server::start(), Folder::create());
+    let log = folder.path("log");
+    for (program, warnings) in [("managed_memory", 1), ("mapped_memory", 0)] {
+        let program = Program::new(program).env("OUTBOARD_PAGE_TOUCHES", "signals");
+        program.env("CUDA_LOG_FILE", &log).through(&server).expect_success("with a log");
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        let warning = "[CUDA][W] the program has managed memory, or more page-locked memory";
+        assert_eq!(said.matches(warning).count(), warnings, "{said}");
+        let _ = std::fs::remove_file(&log);
     }
 }
 
