@@ -25,6 +25,7 @@ static void one(double factor, size_t all) {
     // As the program has it, as the device changes it, as the program changes that.
     for (int i = 0; i < COUNT; i += 2) base[i * step] = 5;
     mark<<<1, COUNT>>>(base, step, COUNT, 3);
+    CHECK(cudaGetLastError());
     CHECK(cudaDeviceSynchronize());
     for (int i = 0; i < COUNT; i++) {
         EXPECT(base[i * step] == (i % 2 ? 3 : 8));
