@@ -1,5 +1,5 @@
-//! The log of errors: what each failed call was, why, and what to do about it. It also has warnings:
-//! what a call that succeeded cannot do as the program may expect.
+//! The log of errors: what each failed call was, why, and what to do about it. It also has
+//! warnings: what a call that succeeded cannot do as the program may expect.
 //!
 //! A failed call stores only a few words, and sentences are made when the log is read: a program
 //! that provokes thousands of errors pays little for each.
