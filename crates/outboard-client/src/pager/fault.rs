@@ -16,7 +16,6 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::pages::page_bytes;
 use super::table::Table;
 use super::touch::{self, Touch};
 use super::watch::{Watch, watch};
@@ -190,7 +189,7 @@ pub(super) fn told(watch: &'static Watch, address: UnifiedPtr, write: bool) {
     let Some(service) = RANGES.find(address) else {
         // The memory is being taken in or given up: soon it is tracked, or not watched any more.
         std::thread::yield_now();
-        let _ = watch.wake(address.previous_multiple_of(page_bytes()), page_bytes() as usize);
+        let _ = watch.wake(address);
         return;
     };
     let next = UnsafeCell::new(null_mut());
@@ -220,9 +219,7 @@ fn answer(mut note: *mut Note, open: &impl Fn(UnifiedPtr, bool)) {
                 futex_wake(name);
             }
             Waiter::Kernel(watch) => {
-                // A page that is open already has been told of twice.
-                let page = address.previous_multiple_of(page_bytes());
-                let _ = watch.wake(page, page_bytes() as usize);
+                let _ = watch.wake(address);
                 // SAFETY: `told` has made it for whoever answers it.
                 drop(unsafe { Box::from_raw(note) });
             }

@@ -128,9 +128,10 @@ impl Watch {
         self.call(UFFDIO_WRITEPROTECT, &mut order)
     }
 
-    /// Threads that wait for these pages try again.
-    pub(super) fn wake(&self, address: UnifiedPtr, bytes: usize) -> io::Result<()> {
-        self.call(UFFDIO_WAKE, &mut range(address.host(), bytes))
+    /// Threads that wait for the page of this address try again.
+    pub(super) fn wake(&self, address: UnifiedPtr) -> io::Result<()> {
+        let page = address.previous_multiple_of(page_bytes()).host();
+        self.call(UFFDIO_WAKE, &mut range(page, page_bytes() as usize))
     }
 
     fn register(&self, address: HostPtr, bytes: usize) -> io::Result<()> {
