@@ -1,13 +1,13 @@
 //! OpenSSH's server for tests, as a user alone can run it, and a person's configuration for it.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, UNIX_EPOCH};
 
+use outboard_test_support::ReservedPort;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Folder, Lines, Program, command, is_alive, target_dir, within};
@@ -25,6 +25,7 @@ const USED: &str = ".shell-was-used";
 pub struct Sshd {
     child: Child,
     folder: Folder,
+    _port: ReservedPort,
     /// What it says.
     pub log: Lines,
 }
@@ -65,8 +66,8 @@ impl Sshd {
                 .status();
             made.expect("ssh-keygen is there with ssh");
         }
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-        let port = free.expect("there is a free port").port();
+        let reserved = ReservedPort::any();
+        let port = reserved.number();
         let (home, run) = (folder.path("home"), folder.path("run"));
         let shell = login_shell(&folder, machine.shell)?;
         folder.write("passwd", &format!("{USER}:x:1000:1000::{home}:{shell}\n"));
@@ -105,7 +106,7 @@ impl Sshd {
             .spawn()
             .map_err(|error| format!("there is no unshare: {error}"))?;
         let log = Lines::of(child.stderr.take());
-        let sshd = Sshd { child, folder, log };
+        let sshd = Sshd { child, folder, _port: reserved, log };
         let said = sshd.log.until_or_end("Server listening");
         if !said.iter().any(|line| line.contains("Server listening")) {
             return Err(format!("no sshd can be run in namespaces: {}", said.join("; ")));

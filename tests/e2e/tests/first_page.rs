@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use outboard_e2e::{Folder, dist};
+use outboard_test_support::ReservedPort;
 
 /// The blocks that are to be typed on any machine.
 fn commands(page: &str) -> String {
@@ -24,11 +25,8 @@ fn the_first_page_does_what_it_says() {
     let folder = Folder::create();
     // Somebody else may have the usual port here, so the environment gives another one: the page
     // stays as it is.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port")
-        .port();
-    let address = format!("127.0.0.1:{port}");
+    let port = ReservedPort::any();
+    let address = format!("127.0.0.1:{}", port.number());
     let path = std::env::var("PATH").unwrap_or_default();
     let mut bash = Command::new("bash");
     bash.args(["-e", "-m", "-c", &script])

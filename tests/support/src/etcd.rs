@@ -2,11 +2,13 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+use crate::ReservedPort;
 
 /// Names the program in place of the one that `cargo xtask etcd` lays out.
 const VARIABLE: &str = "OUTBOARD_ETCD";
@@ -43,14 +45,12 @@ pub struct Etcd {
 
 #[derive(Debug)]
 struct Member {
-    port: u16,
+    /// At which it answers clients.
+    port: ReservedPort,
+    /// At which it answers the other members.
+    _peer: ReservedPort,
     arguments: Vec<String>,
     child: Child,
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
-    listener.local_addr().expect("it has an address").port()
 }
 
 fn spawn(arguments: &[String]) -> Child {
@@ -75,10 +75,11 @@ impl Etcd {
     pub fn start_with(count: usize, tls: Option<&Certificates>) -> Option<Etcd> {
         program()?;
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let ports: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
-        let peers = ports.iter().enumerate();
-        let peers: Vec<String> =
-            peers.map(|(at, (_, peer))| format!("m{at}=http://127.0.0.1:{peer}")).collect();
+        let ports: Vec<[ReservedPort; 2]> =
+            (0..count).map(|_| [ReservedPort::any(), ReservedPort::any()]).collect();
+        let url = |at: usize, peer: u16| format!("m{at}=http://127.0.0.1:{peer}");
+        let peers = ports.iter().enumerate().map(|(at, [_, peer])| url(at, peer.number()));
+        let peers = peers.collect::<Vec<String>>().join(",");
         let scheme = if tls.is_some() { "https" } else { "http" };
         let secured = tls.map_or_else(Vec::new, |tls| {
             let [certificate, key] = &tls.member;
@@ -89,7 +90,7 @@ impl Etcd {
                 format!("--key-file={key}"),
             ]
         });
-        let arguments = |at: usize, (client, peer): (u16, u16)| {
+        let arguments = |at: usize, client: u16, peer: u16| {
             let listens = format!("{scheme}://127.0.0.1:{client}");
             let peer = format!("http://127.0.0.1:{peer}");
             let mut all = vec![
@@ -99,7 +100,7 @@ impl Etcd {
                 format!("--advertise-client-urls={listens}"),
                 format!("--listen-peer-urls={peer}"),
                 format!("--initial-advertise-peer-urls={peer}"),
-                format!("--initial-cluster={}", peers.join(",")),
+                format!("--initial-cluster={peers}"),
                 "--log-level=error".to_owned(),
                 // Members are killed, the machine is not; a slow disk would have them elect anew.
                 "--unsafe-no-fsync".to_owned(),
@@ -107,14 +108,18 @@ impl Etcd {
             all.extend(secured.iter().cloned());
             all
         };
-        let members = ports.iter().enumerate().map(|(at, ports)| {
-            let arguments = arguments(at, *ports);
-            Member { port: ports.0, child: spawn(&arguments), arguments }
+        let members = ports.into_iter().enumerate().map(|(at, [port, peer])| {
+            let arguments = arguments(at, port.number(), peer.number());
+            Member { port, _peer: peer, child: spawn(&arguments), arguments }
         });
-        let etcd = Etcd { members: members.collect(), _folder: folder };
+        let mut etcd = Etcd { members: members.collect(), _folder: folder };
         let until = Instant::now() + STARTUP;
         // One that is encrypted is asked by brokers, which wait for it.
         while tls.is_none() && !etcd.members.iter().all(Member::is_well) {
+            for (at, member) in etcd.members.iter_mut().enumerate() {
+                let ended = member.child.try_wait().expect("it is a child");
+                assert!(ended.is_none(), "member {at} of etcd has ended: {ended:?}");
+            }
             assert!(Instant::now() < until, "etcd does not start");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -123,14 +128,17 @@ impl Etcd {
 
     /// As a broker is told.
     pub fn url(&self) -> String {
-        let members: Vec<String> =
-            self.members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
+        let members: Vec<String> = self
+            .members
+            .iter()
+            .map(|member| format!("127.0.0.1:{}", member.port.number()))
+            .collect();
         format!("etcd://{}", members.join(","))
     }
 
     /// The ports at which members answer clients.
     pub fn ports(&self) -> Vec<u16> {
-        self.members.iter().map(|member| member.port).collect()
+        self.members.iter().map(|member| member.port.number()).collect()
     }
 
     /// The member that leads, of those that answer.
@@ -187,7 +195,7 @@ impl Member {
     }
 
     fn ask(&self, request: &str) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port.number()))?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
         stream.write_all(request.as_bytes())?;
         let mut said = String::new();

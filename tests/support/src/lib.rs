@@ -2,9 +2,12 @@
 
 pub mod etcd;
 pub mod monitoring;
+mod port;
 
 use std::fmt;
 use std::io::Write as _;
+
+pub use port::ReservedPort;
 
 /// Returns from the test that calls it, as one that cannot run here, and says why. `cargo xtask
 /// test` counts it as skipped; for `cargo test` alone, a test that returns has passed.
