@@ -26,7 +26,7 @@ const STATICS: &[(&str, &[&str])] = &[
     // And what the environment says.
     ("collectives/group.rs", &["GROUP", "LIMIT"]),
     ("context/stack.rs", &["BELOW", "TOP"]),
-    ("logs.rs", &["GIVEN", "REASON", "TELLING"]),
+    ("logs.rs", &["GIVEN", "REASON", "TELLING", "WARNING"]),
     ("recent.rs", &["KEPT"]),
     ("stream/default.rs", &["OF_THREAD"]),
 ];
