@@ -122,6 +122,17 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *corrected,
     return check(device);
 }
 
+// As a header later than 13.0 declares them, whose types are given by their fields alone.
+nvmlReturn_t nvmlDeviceGetRemappedRows_v2(nvmlDevice_t device, unsigned (*info)[6]) {
+    for (unsigned at = 0; at < 6; at++) (*info)[at] = 10 + at;
+    return check(device);
+}
+
+nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t device, unsigned *status) {
+    *status = 1;
+    return check(device);
+}
+
 // Stands for what must never be called.
 nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t, nvmlEnableState_t) {
     __builtin_trap();

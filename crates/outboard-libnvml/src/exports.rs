@@ -11,6 +11,7 @@
 use core::ffi::*;
 
 use outboard_abi::nvml::*;
+use outboard_abi::nvml_13_2::*;
 
 use crate::border;
 use crate::local;
@@ -2666,8 +2667,14 @@ pub unsafe extern "C" fn nvmlDeviceGetRemappedRows(
 
 /// `nvmlDeviceGetRemappedRows_v2`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetRemappedRows_v2() -> nvmlReturn_t {
-    border::enter(crate::query::unsupported)
+pub unsafe extern "C" fn nvmlDeviceGetRemappedRows_v2(
+    device: nvmlDevice_t,
+    info: *mut nvmlRemappedRowsInfo_v2_t,
+) -> nvmlReturn_t {
+    // SAFETY: the program keeps the C function's contract.
+    border::enter(|| unsafe {
+        crate::query::forward(134, &[Pointer(device as *mut c_void), Pointer(info as *mut c_void)])
+    })
 }
 
 /// `nvmlDeviceGetRepairStatus`.
@@ -2679,7 +2686,7 @@ pub unsafe extern "C" fn nvmlDeviceGetRepairStatus(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            134,
+            135,
             &[Pointer(device as *mut c_void), Pointer(repair_status as *mut c_void)],
         )
     })
@@ -2696,7 +2703,7 @@ pub unsafe extern "C" fn nvmlDeviceGetRetiredPages(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            135,
+            136,
             &[
                 Pointer(device as *mut c_void),
                 Number(cause as u64),
@@ -2716,7 +2723,7 @@ pub unsafe extern "C" fn nvmlDeviceGetRetiredPagesPendingStatus(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            136,
+            137,
             &[Pointer(device as *mut c_void), Pointer(is_pending as *mut c_void)],
         )
     })
@@ -2734,7 +2741,7 @@ pub unsafe extern "C" fn nvmlDeviceGetRetiredPages_v2(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            137,
+            138,
             &[
                 Pointer(device as *mut c_void),
                 Number(cause as u64),
@@ -2755,7 +2762,7 @@ pub unsafe extern "C" fn nvmlDeviceGetRowRemapperHistogram(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            138,
+            139,
             &[Pointer(device as *mut c_void), Pointer(values as *mut c_void)],
         )
     })
@@ -2784,7 +2791,7 @@ pub unsafe extern "C" fn nvmlDeviceGetSamples(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            139,
+            140,
             &[
                 Pointer(device as *mut c_void),
                 Number(r#type as u64),
@@ -2807,7 +2814,7 @@ pub unsafe extern "C" fn nvmlDeviceGetSerial(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            140,
+            141,
             &[
                 Pointer(device as *mut c_void),
                 Pointer(serial as *mut c_void),
@@ -2826,7 +2833,7 @@ pub unsafe extern "C" fn nvmlDeviceGetSramEccErrorStatus(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            141,
+            142,
             &[Pointer(device as *mut c_void), Pointer(status as *mut c_void)],
         )
     })
@@ -2841,7 +2848,7 @@ pub unsafe extern "C" fn nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            142,
+            143,
             &[Pointer(device as *mut c_void), Pointer(error_counts as *mut c_void)],
         )
     })
@@ -2856,7 +2863,7 @@ pub unsafe extern "C" fn nvmlDeviceGetSupportedClocksEventReasons(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            143,
+            144,
             &[
                 Pointer(device as *mut c_void),
                 Pointer(supported_clocks_event_reasons as *mut c_void),
@@ -2874,7 +2881,7 @@ pub unsafe extern "C" fn nvmlDeviceGetSupportedClocksThrottleReasons(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            144,
+            145,
             &[
                 Pointer(device as *mut c_void),
                 Pointer(supported_clocks_throttle_reasons as *mut c_void),
@@ -2904,7 +2911,7 @@ pub unsafe extern "C" fn nvmlDeviceGetSupportedGraphicsClocks(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            145,
+            146,
             &[
                 Pointer(device as *mut c_void),
                 Number(memory_clock_mhz as u64),
@@ -2925,7 +2932,7 @@ pub unsafe extern "C" fn nvmlDeviceGetSupportedMemoryClocks(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            146,
+            147,
             &[
                 Pointer(device as *mut c_void),
                 Pointer(count as *mut c_void),
@@ -2945,7 +2952,7 @@ pub unsafe extern "C" fn nvmlDeviceGetSupportedPerformanceStates(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            147,
+            148,
             &[Pointer(device as *mut c_void), Pointer(pstates as *mut c_void), Number(size as u64)],
         )
     })
@@ -2967,7 +2974,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTargetFanSpeed(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            148,
+            149,
             &[
                 Pointer(device as *mut c_void),
                 Number(fan as u64),
@@ -2987,7 +2994,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperature(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            149,
+            150,
             &[
                 Pointer(device as *mut c_void),
                 Number(sensor_type as u64),
@@ -3007,7 +3014,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperatureThreshold(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            150,
+            151,
             &[
                 Pointer(device as *mut c_void),
                 Number(threshold_type as u64),
@@ -3026,7 +3033,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperatureV(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            151,
+            152,
             &[Pointer(device as *mut c_void), Pointer(temperature as *mut c_void)],
         )
     })
@@ -3042,7 +3049,7 @@ pub unsafe extern "C" fn nvmlDeviceGetThermalSettings(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            152,
+            153,
             &[
                 Pointer(device as *mut c_void),
                 Number(sensor_index as u64),
@@ -3062,7 +3069,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            153,
+            154,
             &[
                 Pointer(device1 as *mut c_void),
                 Pointer(device2 as *mut c_void),
@@ -3097,7 +3104,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTotalEccErrors(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            154,
+            155,
             &[
                 Pointer(device as *mut c_void),
                 Number(error_type as u64),
@@ -3117,7 +3124,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTotalEnergyConsumption(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            155,
+            156,
             &[Pointer(device as *mut c_void), Pointer(energy as *mut c_void)],
         )
     })
@@ -3136,8 +3143,17 @@ pub unsafe extern "C" fn nvmlDeviceGetUUID(
 
 /// `nvmlDeviceGetUnrepairableMemoryFlag_v1`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetUnrepairableMemoryFlag_v1() -> nvmlReturn_t {
-    border::enter(crate::query::unsupported)
+pub unsafe extern "C" fn nvmlDeviceGetUnrepairableMemoryFlag_v1(
+    device: nvmlDevice_t,
+    unrepairable_memory_status: *mut nvmlUnrepairableMemoryStatus_v1_t,
+) -> nvmlReturn_t {
+    // SAFETY: the program keeps the C function's contract.
+    border::enter(|| unsafe {
+        crate::query::forward(
+            157,
+            &[Pointer(device as *mut c_void), Pointer(unrepairable_memory_status as *mut c_void)],
+        )
+    })
 }
 
 /// `nvmlDeviceGetUtilizationRates`.
@@ -3149,7 +3165,7 @@ pub unsafe extern "C" fn nvmlDeviceGetUtilizationRates(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            156,
+            158,
             &[Pointer(device as *mut c_void), Pointer(utilization as *mut c_void)],
         )
     })
@@ -3165,7 +3181,7 @@ pub unsafe extern "C" fn nvmlDeviceGetVbiosVersion(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            157,
+            159,
             &[
                 Pointer(device as *mut c_void),
                 Pointer(version as *mut c_void),
@@ -3257,7 +3273,7 @@ pub unsafe extern "C" fn nvmlDeviceGetViolationStatus(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            158,
+            160,
             &[
                 Pointer(device as *mut c_void),
                 Number(perf_policy_type as u64),
@@ -3276,7 +3292,7 @@ pub unsafe extern "C" fn nvmlDeviceGetVirtualizationMode(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            159,
+            161,
             &[Pointer(device as *mut c_void), Pointer(p_virtual_mode as *mut c_void)],
         )
     })
@@ -3308,7 +3324,7 @@ pub unsafe extern "C" fn nvmlDeviceOnSameBoard(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            160,
+            162,
             &[
                 Pointer(device1 as *mut c_void),
                 Pointer(device2 as *mut c_void),
@@ -3616,7 +3632,7 @@ pub extern "C" fn nvmlDeviceSetVirtualizationMode() -> nvmlReturn_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceValidateInforom(device: nvmlDevice_t) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { crate::query::forward(161, &[Pointer(device as *mut c_void)]) })
+    border::enter(|| unsafe { crate::query::forward(163, &[Pointer(device as *mut c_void)]) })
 }
 
 /// `nvmlDeviceWorkloadPowerProfileClearRequestedProfiles`.
@@ -3634,7 +3650,7 @@ pub unsafe extern "C" fn nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            162,
+            164,
             &[Pointer(device as *mut c_void), Pointer(current_profiles as *mut c_void)],
         )
     })
@@ -3649,7 +3665,7 @@ pub unsafe extern "C" fn nvmlDeviceWorkloadPowerProfileGetProfilesInfo(
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
-            163,
+            165,
             &[Pointer(device as *mut c_void), Pointer(profiles_info as *mut c_void)],
         )
     })
@@ -3971,7 +3987,7 @@ pub unsafe extern "C" fn nvmlSystemGetConfComputeCapabilities(
     capabilities: *mut nvmlConfComputeSystemCaps_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { crate::query::forward(164, &[Pointer(capabilities as *mut c_void)]) })
+    border::enter(|| unsafe { crate::query::forward(166, &[Pointer(capabilities as *mut c_void)]) })
 }
 
 /// `nvmlSystemGetConfComputeGpusReadyState`.
@@ -3981,7 +3997,7 @@ pub unsafe extern "C" fn nvmlSystemGetConfComputeGpusReadyState(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(165, &[Pointer(is_accepting_work as *mut c_void)])
+        crate::query::forward(167, &[Pointer(is_accepting_work as *mut c_void)])
     })
 }
 
@@ -3992,7 +4008,7 @@ pub unsafe extern "C" fn nvmlSystemGetConfComputeKeyRotationThresholdInfo(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(166, &[Pointer(p_key_rotation_thr_info as *mut c_void)])
+        crate::query::forward(168, &[Pointer(p_key_rotation_thr_info as *mut c_void)])
     })
 }
 
@@ -4002,7 +4018,7 @@ pub unsafe extern "C" fn nvmlSystemGetConfComputeSettings(
     settings: *mut nvmlSystemConfComputeSettings_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { crate::query::forward(167, &[Pointer(settings as *mut c_void)]) })
+    border::enter(|| unsafe { crate::query::forward(169, &[Pointer(settings as *mut c_void)]) })
 }
 
 /// `nvmlSystemGetConfComputeState`.
@@ -4011,7 +4027,7 @@ pub unsafe extern "C" fn nvmlSystemGetConfComputeState(
     state: *mut nvmlConfComputeSystemState_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { crate::query::forward(168, &[Pointer(state as *mut c_void)]) })
+    border::enter(|| unsafe { crate::query::forward(170, &[Pointer(state as *mut c_void)]) })
 }
 
 /// `nvmlSystemGetCudaDriverVersion`.
@@ -4040,7 +4056,7 @@ pub unsafe extern "C" fn nvmlSystemGetDriverBranch(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(169, &[Pointer(branch_info as *mut c_void), Number(length as u64)])
+        crate::query::forward(171, &[Pointer(branch_info as *mut c_void), Number(length as u64)])
     })
 }
 
@@ -4052,7 +4068,7 @@ pub unsafe extern "C" fn nvmlSystemGetDriverVersion(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(170, &[Pointer(version as *mut c_void), Number(length as u64)])
+        crate::query::forward(172, &[Pointer(version as *mut c_void), Number(length as u64)])
     })
 }
 
@@ -4074,7 +4090,7 @@ pub unsafe extern "C" fn nvmlSystemGetNVMLVersion(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(171, &[Pointer(version as *mut c_void), Number(length as u64)])
+        crate::query::forward(173, &[Pointer(version as *mut c_void), Number(length as u64)])
     })
 }
 
@@ -4083,7 +4099,7 @@ pub unsafe extern "C" fn nvmlSystemGetNVMLVersion(
 pub unsafe extern "C" fn nvmlSystemGetNvlinkBwMode(nvlink_bw_mode: *mut c_uint) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(172, &[Pointer(nvlink_bw_mode as *mut c_void)])
+        crate::query::forward(174, &[Pointer(nvlink_bw_mode as *mut c_void)])
     })
 }
 

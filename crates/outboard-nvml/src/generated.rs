@@ -4,11 +4,12 @@ use core::ffi::*;
 use core::mem::offset_of;
 
 use outboard_abi::nvml::*;
+use outboard_abi::nvml_13_2::*;
 
 use crate::description::{Function, Param, Text};
 
 /// What is forwarded, sorted by name.
-pub static FUNCTIONS: [Function; 173] = [
+pub static FUNCTIONS: [Function; 175] = [
     Function {
         name: "nvmlDeviceGetAPIRestriction",
         driver: false,
@@ -1087,6 +1088,12 @@ pub static FUNCTIONS: [Function; 173] = [
         texts: &[],
     },
     Function {
+        name: "nvmlDeviceGetRemappedRows_v2",
+        driver: false,
+        params: &[Param::Device, Param::Out { size: size_of::<nvmlRemappedRowsInfo_v2_t>() }],
+        texts: &[],
+    },
+    Function {
         name: "nvmlDeviceGetRepairStatus",
         driver: false,
         params: &[Param::Device, Param::Versioned { size: size_of::<nvmlRepairStatus_t>() }],
@@ -1262,6 +1269,15 @@ pub static FUNCTIONS: [Function; 173] = [
         name: "nvmlDeviceGetTotalEnergyConsumption",
         driver: false,
         params: &[Param::Device, Param::Out { size: size_of::<c_ulonglong>() }],
+        texts: &[],
+    },
+    Function {
+        name: "nvmlDeviceGetUnrepairableMemoryFlag_v1",
+        driver: false,
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<nvmlUnrepairableMemoryStatus_v1_t>() },
+        ],
         texts: &[],
     },
     Function {

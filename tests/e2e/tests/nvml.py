@@ -94,6 +94,13 @@ def forwarded():
         values = nvml.nvmlDeviceGetFieldValues(handle, [7, (8, 3)])
         assert [value.value.uiVal for value in values] == [70, 83]
         assert nvml.nvmlDeviceGetFieldValues(handle, []) is not None
+        # What nvidia-ml-py does not know.
+        rows, broken = (ctypes.c_uint * 6)(), ctypes.c_uint()
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        assert library.nvmlDeviceGetRemappedRows_v2(handle, rows) == nvml.NVML_SUCCESS
+        assert list(rows) == [10, 11, 12, 13, 14, 15]
+        assert library.nvmlDeviceGetUnrepairableMemoryFlag_v1(handle, ctypes.byref(broken)) == nvml.NVML_SUCCESS
+        assert broken.value == 1
         # The library does not have it.
         fails(nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.nvmlDeviceGetPowerUsage, handle)
         fails(nvml.NVML_ERROR_NO_PERMISSION, nvml.nvmlDeviceSetPersistenceMode, handle, 1)

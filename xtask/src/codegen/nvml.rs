@@ -121,7 +121,7 @@ impl Nvml {
     /// The table that client and worker share.
     pub(crate) fn descriptions(&self) -> Result<String> {
         let mut out = format!(
-            "{HEADER}use core::ffi::*;\nuse core::mem::offset_of;\n\nuse outboard_abi::nvml::*;\n\nuse crate::description::{{Function, Param, Text}};\n\n\
+            "{HEADER}use core::ffi::*;\nuse core::mem::offset_of;\n\nuse outboard_abi::nvml::*;\nuse outboard_abi::nvml_13_2::*;\n\nuse crate::description::{{Function, Param, Text}};\n\n\
              /// What is forwarded, sorted by name.\npub static FUNCTIONS: [Function; {}] = [\n",
             self.queries().count()
         );
@@ -208,7 +208,7 @@ impl Nvml {
     pub(crate) fn exports(&self) -> String {
         let mut out = format!(
             "{HEADER}#![allow(non_snake_case, unreachable_pub, clippy::unnecessary_cast, clippy::missing_safety_doc, clippy::too_many_arguments)]\n\n\
-             use core::ffi::*;\n\nuse outboard_abi::nvml::*;\n\nuse crate::border;\nuse crate::local;\n\
+             use core::ffi::*;\n\nuse outboard_abi::nvml::*;\nuse outboard_abi::nvml_13_2::*;\n\nuse crate::border;\nuse crate::local;\n\
              use crate::query::Argument::{{Number, Pointer}};\n\n"
         );
         let mut index = 0;
