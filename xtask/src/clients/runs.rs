@@ -108,12 +108,8 @@ pub(super) fn server(dist: &Dist) -> Result<Server> {
     Server::local(dist, Some("cpu"))
 }
 
-/// A program as one runs it on another system, where the folder of programs is another one.
-fn there(machine: &Machine, server: &Server, case: &Case, folder: &Path) -> Command {
-    let seen = |path: &Path| match path.strip_prefix(folder) {
-        Ok(rest) => format!("{PROGRAMS}/{}", rest.display()),
-        Err(_) => path.display().to_string(),
-    };
+/// `outboard run` on another machine, ended when a program's time is over.
+fn run_there(machine: &Machine, server: &Server) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-k", "5", compared::LIMIT]);
     let inner = machine.command(&format!("{INSTALLED}/bin/outboard"));
@@ -124,7 +120,18 @@ fn there(machine: &Machine, server: &Server, case: &Case, folder: &Path) -> Comm
             None => command.env_remove(name),
         };
     }
-    command.args(["run", "--server", &server.address, "--", &seen(&case.program)]).args(&case.args);
+    command.args(["run", "--server", &server.address, "--"]);
+    command
+}
+
+/// A program as one runs it on another system, where the folder of programs is another one.
+fn there(machine: &Machine, server: &Server, case: &Case, folder: &Path) -> Command {
+    let seen = |path: &Path| match path.strip_prefix(folder) {
+        Ok(rest) => format!("{PROGRAMS}/{}", rest.display()),
+        Err(_) => path.display().to_string(),
+    };
+    let mut command = run_there(machine, server);
+    command.arg(seen(&case.program)).args(&case.args);
     if let Some(folder) = &case.libraries {
         command.env("LD_LIBRARY_PATH", seen(folder));
     }
@@ -255,6 +262,7 @@ pub(super) fn count(outcome: &Outcome) -> String {
 const OLD_PROGRAMS: [&str; 3] = ["registered_static_12_9", "registered_static_13_0", "libraries"];
 
 pub(super) fn old_system(_whole: bool) -> Result<Came> {
+    let (dist_here, dist_there) = (Dist::laid_out()?, dist("x86_64")?);
     let target = Target::named("x86_64").context("a kind of machines")?;
     let platform = Platform {
         dir: folder().join("programs-old"),
@@ -263,7 +271,6 @@ pub(super) fn old_system(_whole: bool) -> Result<Came> {
         runtimes: None,
     };
     let cases = programs::for_platform(&platform, Some(&OLD_PROGRAMS))?;
-    let (dist_here, dist_there) = (Dist::laid_out()?, dist("x86_64")?);
     let machine = Machine::old()?.with(&dist_there.dir, INSTALLED).with(&platform.dir, PROGRAMS);
     machine.check()?;
     let (server, own) = (server(&dist_here)?, compared::own()?);
@@ -278,8 +285,32 @@ pub(super) fn old_system(_whole: bool) -> Result<Came> {
     let mut alone = machine.command(&format!("{INSTALLED}/bin/outboard"));
     alone.args(["run", "--local-cpu", "--", &format!("{PROGRAMS}/{}", OLD_PROGRAMS[0])]);
     said(&mut alone)?;
-    let what = format!("{}, and one alone on the old system", count(&outcome));
+    within_the_loader(&machine, &server, &platform)?;
+    let what = format!(
+        "{}, one alone on the old system, and one in a constructor and in a destructor there",
+        count(&outcome)
+    );
     Ok(Came { what, first: Some(first(OLD_PROGRAMS[1], &cases, native, through)?) })
+}
+
+/// Runs a program while the system's loader holds its lock (`tests/programs/loader_lock.cpp`).
+fn within_the_loader(machine: &Machine, server: &Server, platform: &Platform) -> Result<()> {
+    let source = root().join("tests/programs/loader_lock.cpp");
+    for (library, flags) in [("loader_lock", &[][..]), ("loader_lock_loaded", &["-DLOADED"][..])] {
+        let mut compiler = Command::new(&platform.compiler[0]);
+        compiler.args(&platform.compiler[1..]).args(["-std=c++17", "-shared", "-fPIC"]);
+        compiler.args(flags).arg("-o").arg(platform.dir.join(library)).arg(&source).arg("-ldl");
+        programs::run_quietly(&compiler)?;
+    }
+    for place in ["constructor", "destructor"] {
+        let program = OLD_PROGRAMS[1];
+        let mut command = run_there(machine, server);
+        command.args(["dash", "-c"]).arg(format!(
+            "LD_PRELOAD={PROGRAMS}/loader_lock LOADER_LOCK={place} exec {PROGRAMS}/{program}"
+        ));
+        said(&mut command).with_context(|| format!("{program} in a {place}"))?;
+    }
+    Ok(())
 }
 
 pub(super) fn empty_system(_whole: bool) -> Result<Came> {
