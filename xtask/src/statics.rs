@@ -17,7 +17,7 @@ const STATICS: &[(&str, &[&str])] = &[
     // A process leaves one profile.
     ("profile/block.rs", &["BLOCKS"]),
     ("profile/mod.rs", &["FIRST", "HERE", "ONCE", "WANTED"]),
-    ("profile/write.rs", &["ONE_AT_A_TIME"]),
+    ("profile/write.rs", &["FILE"]),
     ("refusals.rs", &["REFUSED"]),
     // Libraries keep their addresses.
     ("tables.rs", &["TABLES"]),

@@ -83,15 +83,15 @@ fn a_profile_is_left_however_a_program_ends() {
         assert_eq!(launches, 100, "{how}: {profile}");
         assert_eq!(profile["transport"], "tcp", "{how}");
     }
-    // Processes that another one forks, and one that it becomes.
+    // Processes that another one forks, and one that becomes a program, and another one then.
     let program = programs().join("ends").display().to_string();
-    let each = r#""$0" abort; "$0" killed; exec "$0" system"#;
+    let each = r#""$0" abort; "$0" killed; exec "$0" becomes"#;
     let mut stats = command();
     stats.args(["run", "--server", server.address(), "--stats", "--", "sh", "-c", each, &program]);
     let said = stats.env("OUTBOARD_TRANSPORT", "tcp").output().expect("the command starts");
     assert_eq!(said.status.code(), Some(CODE));
     let text = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(text.matches("ends (process ").count(), 3, "{text}");
+    assert_eq!(text.matches("ends (process ").count(), 4, "{text}");
     let launches = text.lines().find(|line| line.starts_with("cuLaunchKernel")).unwrap_or_default();
-    assert_eq!(launches.split_whitespace().nth(1), Some("300"), "{text}");
+    assert_eq!(launches.split_whitespace().nth(1), Some("400"), "{text}");
 }

@@ -3,13 +3,14 @@
 //!
 //! It is kept while `OUTBOARD_PROFILE` names a file, and written there as JSON: now and then while
 //! the process runs, since many end without an exit handler, and when it exits. `%p` in the name
-//! becomes the number of the process. (`OUTBOARD_STATS_FILE` is an older name of
+//! becomes the number of the process (`place.rs`). (`OUTBOARD_STATS_FILE` is an older name of
 //! the variable.) Without the variable, a call costs one load.
 //!
 //! Each thread counts in a block of its own, so counting is a few plain additions. When a thread
 //! ends, another one reuses its block with the counts.
 
 mod block;
+mod place;
 mod statistics;
 mod write;
 
@@ -217,7 +218,7 @@ fn lived() -> Duration {
 
 /// Finds out whether a profile is wanted.
 fn decide() -> bool {
-    let wanted = write::path().is_some();
+    let wanted = place::asked_for().is_some();
     if wanted {
         FIRST.get_or_init(Instant::now);
     }

@@ -3,20 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use outboard_abi::CUresult;
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::block::{self, Sum};
-use super::{BACKGROUND, FUNCTIONS, FileBytes, Statistics, lived, name};
-
-/// The file that is asked for. Set to nothing is not set.
-pub(super) fn path() -> Option<OsString> {
-    let named = |variable| std::env::var_os(variable).filter(|path| !path.is_empty());
-    named("OUTBOARD_PROFILE").or_else(|| named("OUTBOARD_STATS_FILE"))
-}
+use super::{BACKGROUND, FUNCTIONS, FileBytes, Statistics, lived, name, place};
 
 /// Name, how often, with which error.
 type Refused = (String, u64, CUresult);
@@ -82,16 +75,21 @@ impl From<&Sum> for Function {
 /// Writes the profile, if one is asked for. `gather` gives what the back end has counted, what was
 /// moved of files, and what was refused.
 pub(crate) fn write(gather: impl FnOnce() -> (Statistics, FileBytes, Vec<Refused>)) {
-    if let Some(path) = path() {
-        // The thread that writes now and then, or who exits.
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _turn = ONE_AT_A_TIME.lock();
+    if let Some(asked_for) = place::asked_for() {
+        // One thread at a time: the one that writes now and then, or the one that exits. A forked
+        // child has another file.
+        static FILE: Mutex<Option<(u32, OsString)>> = Mutex::new(None);
+        let mut file = FILE.lock();
+        let process = std::process::id();
+        let path = match &mut *file {
+            Some((owner, path)) if *owner == process => path,
+            other => &mut other.insert((process, place::of_this_program(&asked_for))).1,
+        };
         let (backend, files, refused) = gather();
         let Ok(mut json) = serde_json::to_vec(&profile(backend, files, refused)) else { return };
         json.push(b'\n');
         // There is nobody to tell if it cannot be written.
-        let path = with_process(&path, std::process::id());
-        let _ = outboard_threads::writing(|| replace(&path, &json));
+        let _ = outboard_threads::writing(|| replace(path, &json));
     }
 }
 
@@ -143,35 +141,12 @@ fn profile(backend: Statistics, files: FileBytes, refused: Vec<Refused>) -> Prof
 
 const _: () = assert!(BACKGROUND < FUNCTIONS);
 
-/// The name of the file, with the number of the process for each `%p`.
-fn with_process(path: &OsStr, process: u32) -> OsString {
-    let mut named = Vec::new();
-    let mut rest = path.as_bytes();
-    while let Some((first, others)) = rest.split_first() {
-        if let Some(behind) = rest.strip_prefix(b"%p") {
-            named.extend_from_slice(process.to_string().as_bytes());
-            rest = behind;
-        } else {
-            named.push(*first);
-            rest = others;
-        }
-    }
-    OsString::from_vec(named)
-}
-
 #[cfg(test)]
 mod tests {
     use outboard_abi::CUresult;
     use serde_json::{Value, json};
 
-    use super::{Statistics, profile, with_process};
-
-    #[test]
-    fn the_process_is_put_into_the_name() {
-        assert_eq!(with_process("a/%p.json".as_ref(), 7), "a/7.json");
-        assert_eq!(with_process("%p%p%".as_ref(), 12), "1212%");
-        assert_eq!(with_process("plain".as_ref(), 12), "plain");
-    }
+    use super::{Statistics, profile};
 
     /// The profile as its readers get it.
     fn read(backend: Statistics) -> Value {
