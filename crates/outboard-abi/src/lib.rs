@@ -1,8 +1,8 @@
 //! C types of cuda.h and nvml.h 13.0, and of nccl.h 2.32: names, sizes, values. No logic.
 //!
-//! All but `nvml_13_2` is extracted from the headers by `cargo xtask facts`; enums are newtypes over
-//! their C integer, since a program may pass any value. Generated items have no docs of their own:
-//! NVIDIA's manuals of the driver API and of NVML describe them under the same names.
+//! All but `nvml_13_2` is extracted from the headers by `cargo xtask facts`; enums are newtypes
+//! over their C integer, since a program may pass any value. Generated items have no docs of their
+//! own: NVIDIA's manuals of the driver API and of NVML describe them under the same names.
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
 #[rustfmt::skip]
