@@ -55,7 +55,7 @@ impl Broker {
         let fingerprint = Fingerprint::of(&certificate).to_string();
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
         let config = server_config(vec![certificate], key, None).expect("they fit");
-        let answer = BeatAnswer { keys, ended: vec![], renewed: vec![], next_ms: 200 };
+        let answer = BeatAnswer { keys, next_ms: 200, ..BeatAnswer::default() };
         let talk = Talk { heard: None, beats: 0, answer, manner: Manner::Answers };
         let talk = Arc::new(Mutex::new(talk));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -261,6 +261,7 @@ impl Shared {
                 release: "0.1.0".into(),
                 in_use: state.in_use.values().map(used).collect(),
                 gone: state.last.clone(),
+                start: Some(1),
             }
         };
         // A broker may be away.

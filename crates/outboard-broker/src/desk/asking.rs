@@ -213,6 +213,10 @@ impl Desk {
             ticket.because = None;
             return;
         }
+        if let Err(because) = self.owners.may_get(&request.owner, now) {
+            ticket.because = Some(because);
+            return self.blocked.add_owner(&request.owner);
+        }
         match self.rules.policy.place(&self.pool, request) {
             Ok(devices) => self.grant(number, devices, now),
             Err(refusal) if refusal.may_pass() => {
@@ -276,6 +280,7 @@ impl Desk {
             policy,
             over: None,
         };
+        self.owners.gets(&kept.lease.owner, now);
         self.changes.push(Change::Lease(Box::new(kept.clone())));
         self.enter(kept);
         self.queue.settle(ticket_number, whose, Outcome::Granted(number), now);

@@ -1,19 +1,22 @@
 //! Servers speak.
 
-use super::kept::{Change, Registered};
+use super::kept::{Change, Kept, Registered};
 use super::registry::Known;
 use super::{Desk, No};
 use jiff::Timestamp;
-use outboard_pool::api::Beat;
+use outboard_pool::api::{Beat, LEASES_OF_A_SERVER};
 use outboard_pool::lease::Lease;
 use outboard_pool::words::{Condition, LeaseNumber, OwnerName, ServerName};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// What a server is to hear.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// Leases that are over.
-    pub ended: Vec<LeaseNumber>,
+    /// Leases that are over, and when they expire: as many as it can hear at once.
+    pub ended: Vec<(LeaseNumber, Timestamp)>,
+    /// Whether there are more.
+    pub more: bool,
     /// Leases whose end the server does not know, or may not know.
     pub renewed: Vec<Lease>,
 }
@@ -54,7 +57,7 @@ impl Desk {
             match self.leases.get(&used.lease) {
                 Some(kept) if kept.lease.on(name).next().is_none() => {
                     strays.push(used.lease);
-                    heard.ended.push(used.lease);
+                    heard.ended.push((used.lease, kept.lease.expires));
                 }
                 Some(kept) if kept.over.is_none() => self.extend(used.lease, now),
                 Some(kept) if kept.holds_on(name) => {}
@@ -62,7 +65,7 @@ impl Desk {
                 Some(_) => strays.push(used.lease),
                 None => {
                     strays.push(used.lease);
-                    heard.ended.push(used.lease);
+                    heard.ended.push((used.lease, used.expires));
                 }
             }
         }
@@ -80,12 +83,14 @@ impl Desk {
         let own = in_use.filter(|used| known.leases.contains(&used.lease));
         known.uses = own.map(|used| (used.lease, *used)).collect();
         known.strays = strays;
+        let is_over =
+            |lease: &LeaseNumber| self.leases.get(lease).is_some_and(|kept| kept.over.is_some());
+        known.refuses_also(beat.start, beat.gone.iter().copied().filter(is_over));
         for lease in &beat.gone {
             self.is_gone(*lease, name);
         }
         self.end_unused_of_draining(name, now);
-        let over = self.leases_of(name).filter(|(_, kept)| kept.over.is_some());
-        heard.ended.extend(over.map(|(number, _)| number));
+        self.tell_what_is_over(name, &mut heard);
         let in_use = beat.in_use.iter().filter(|used| used.sessions > 0);
         let ends: BTreeMap<_, _> = in_use.map(|used| (used.lease, used.expires)).collect();
         for (number, kept) in self.leases_of(name).filter(|(_, kept)| kept.over.is_none()) {
@@ -100,6 +105,25 @@ impl Desk {
         }
         self.settle_condition(name, now);
         Ok(heard)
+    }
+
+    /// Tells a server which of its leases are over. It hears last of what it has heard already, but
+    /// cannot be relied on to remember.
+    fn tell_what_is_over(&self, name: &ServerName, heard: &mut Heard) {
+        let Some(known) = self.servers.0.get(name) else { return };
+        let is_news = |(number, _): &(LeaseNumber, &Kept)| !known.refuses(*number);
+        let mut over: Vec<_> = self
+            .leases_of(name)
+            .filter(is_news)
+            .filter_map(|(number, kept)| Some((number, kept, kept.over.as_ref()?)))
+            .collect();
+        over.sort_by_key(|(number, _, over)| {
+            let is_outstanding = over.outstanding.contains(name);
+            Reverse((is_outstanding, over.is_revoked, known.uses(*number), over.at, *number))
+        });
+        heard.ended.extend(over.iter().map(|(number, kept, _)| (*number, kept.lease.expires)));
+        heard.more = heard.ended.len() > LEASES_OF_A_SERVER;
+        heard.ended.truncate(LEASES_OF_A_SERVER);
     }
 
     fn register_anew(&mut self, registered: Registered, now: Timestamp) {

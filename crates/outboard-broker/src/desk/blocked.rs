@@ -33,9 +33,7 @@ impl Blocked {
     /// A request waits. Who waits for a quota of its own keeps no device from others.
     pub(super) fn add(&mut self, pool: &mut Pool, request: &Request, refusal: &Refusal) {
         match refusal {
-            Refusal::OwnerQuota(owner, _) => {
-                self.owners.insert(owner.clone());
-            }
+            Refusal::OwnerQuota(owner, _) => self.add_owner(owner),
             Refusal::GroupQuota(group, _) => {
                 self.groups.insert(group.clone());
             }
@@ -47,6 +45,11 @@ impl Blocked {
                 }
             }
         }
+    }
+
+    /// An owner gets nothing for now.
+    pub(super) fn add_owner(&mut self, owner: &OwnerName) {
+        self.owners.insert(owner.clone());
     }
 
     /// Whether nobody behind can get anything.

@@ -68,6 +68,11 @@ impl Kept {
         self.held().next().is_some()
     }
 
+    /// Whether it is over, and a server may still believe it.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        self.over.as_ref().is_some_and(|over| !over.is_freed)
+    }
+
     pub(super) fn whose(&self) -> Whose {
         Whose { owner: self.lease.owner.clone(), asked_by: self.by.name.clone() }
     }
@@ -88,6 +93,9 @@ pub struct Over {
     pub outstanding: BTreeSet<ServerName>,
     /// Whether its devices are free: all servers have said so, or one does not have them any more.
     pub is_freed: bool,
+    /// Whether the right to it was taken away: servers hear of these first.
+    #[serde(default)]
+    pub is_revoked: bool,
 }
 
 /// A server, without what changes with each beat.

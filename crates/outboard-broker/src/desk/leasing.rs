@@ -76,7 +76,7 @@ impl Desk {
             .map(|kept| kept.lease.number)
             .collect();
         for lease in leases {
-            self.finish(lease, "the token that asked for it was revoked", now);
+            self.finish_as(lease, "the token that asked for it was revoked", true, now);
         }
         self.drop_tickets(|ticket| over(&ticket.by.token));
     }
@@ -106,6 +106,10 @@ impl Desk {
 
     /// A lease is over; its devices on a server are free once that has said that it refuses it.
     pub(super) fn finish(&mut self, number: LeaseNumber, because: &str, now: Timestamp) {
+        self.finish_as(number, because, false, now);
+    }
+
+    fn finish_as(&mut self, number: LeaseNumber, because: &str, is_revoked: bool, now: Timestamp) {
         let Some(kept) = self.leases.get_mut(&number).filter(|kept| kept.over.is_none()) else {
             return;
         };
@@ -115,7 +119,8 @@ impl Desk {
         let servers = kept.lease.devices.iter().map(|granted| granted.server.clone());
         let outstanding = servers.collect();
         let because = because.to_owned();
-        kept.over = Some(Over { at: now, because, outstanding, is_freed: false });
+        kept.over = Some(Over { at: now, because, outstanding, is_freed: false, is_revoked });
+        self.owners.is_unconfirmed(&kept.lease.owner);
         self.changes.push(Change::Lease(Box::new(kept.clone())));
     }
 
@@ -129,12 +134,14 @@ impl Desk {
         others.iter().for_each(|name| self.settle_condition(name, now));
     }
 
-    /// Its devices can be given to others. Servers are told that it is over until it has expired:
-    /// one that is started anew remembers nothing.
+    /// Its devices can be given to others. A server that is started anew remembers nothing, and is
+    /// told again that it is over until it has expired.
     fn free(&mut self, number: LeaseNumber) {
         let Some(kept) = self.leases.get_mut(&number) else { return };
         let Some(over) = &mut kept.over else { return };
-        over.is_freed = true;
+        if !std::mem::replace(&mut over.is_freed, true) {
+            self.owners.is_confirmed(&kept.lease.owner);
+        }
         self.changes.push(Change::Lease(Box::new(kept.clone())));
         self.pool.release(number);
         self.is_worth_a_look = true;

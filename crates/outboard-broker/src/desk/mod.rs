@@ -10,6 +10,7 @@ mod history;
 mod kept;
 mod leasing;
 mod no;
+mod owners;
 mod queue;
 mod registry;
 mod rules;
@@ -21,7 +22,7 @@ pub use beating::Heard;
 pub use kept::{Account, Asker, Change, Former, Kept, Keys, Memory, Over, Registered, Used};
 pub use no::{Kind, No};
 pub use queue::{Outcome, Whose};
-pub use rules::{BEAT_MS, GRACE, Rules, SILENT_AFTER};
+pub use rules::{BEAT_MS, GRACE, MORE_MS, Rules, SILENT_AFTER};
 
 use blocked::Blocked;
 use history::History;
@@ -31,6 +32,7 @@ use outboard_pool::api::Reach;
 use outboard_pool::lease::Lease;
 use outboard_pool::state::Pool;
 use outboard_pool::words::{Condition, LeaseNumber, Server, ServerName};
+use owners::Owners;
 use queue::Queue;
 use registry::{Known, Registry};
 use rules::FORGOTTEN_AFTER;
@@ -54,6 +56,7 @@ pub struct Desk {
     past: VecDeque<Kept>,
     queue: Queue,
     usage: Usage,
+    owners: Owners,
     history: History,
     next: u64,
     changes: Vec<Change>,
@@ -79,6 +82,7 @@ impl Desk {
             past: VecDeque::new(),
             queue: Queue::new(now),
             usage: Usage::default(),
+            owners: Owners::default(),
             history: History::default(),
             next: memory.next.max(1),
             changes: Vec::new(),
@@ -117,6 +121,9 @@ impl Desk {
                 known.leases.insert(lease.number);
             }
         }
+        if kept.is_unconfirmed() {
+            self.owners.is_unconfirmed(&kept.lease.owner);
+        }
         self.enter(kept);
     }
 
@@ -135,7 +142,7 @@ impl Desk {
         self.usage.count(now, held, |granted| pool.device(granted).map(|device| &*device.model));
         self.look_for_silent_servers(now);
         self.end_in_time(now);
-        if self.queue.leave_in_time(now) {
+        if self.queue.leave_in_time(now) | self.owners.have_room_again(now) {
             self.is_worth_a_look = true;
         }
         self.serve_the_queue(now);
@@ -284,8 +291,11 @@ impl Desk {
         let Some(kept) = self.leases.remove(&number) else { return };
         for granted in &kept.lease.devices {
             if let Some(known) = self.servers.0.get_mut(&granted.server) {
-                known.leases.remove(&number);
+                known.forget(number);
             }
+        }
+        if kept.is_unconfirmed() {
+            self.owners.is_confirmed(&kept.lease.owner);
         }
         self.pool.release(number);
         if self.past.len() >= EXPLAINED {

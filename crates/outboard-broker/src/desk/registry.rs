@@ -23,6 +23,10 @@ pub(super) struct Known {
     pub(super) leases: BTreeSet<LeaseNumber>,
     /// Leases that it uses although they are over, or that nobody knows.
     pub(super) strays: Vec<LeaseNumber>,
+    /// Which start of it spoke last, ...
+    start: Option<u64>,
+    /// ... and the leases of which that one has said that it refuses them.
+    refuses: BTreeSet<LeaseNumber>,
 }
 
 impl Known {
@@ -36,7 +40,36 @@ impl Known {
             uses: BTreeMap::new(),
             leases: BTreeSet::new(),
             strays: Vec::new(),
+            start: None,
+            refuses: BTreeSet::new(),
         }
+    }
+
+    /// That start of it speaks, and refuses these leases. Another one has to hear of all again.
+    pub(super) fn refuses_also(
+        &mut self,
+        start: Option<u64>,
+        gone: impl Iterator<Item = LeaseNumber>,
+    ) {
+        if self.start != start {
+            self.start = start;
+            self.refuses.clear();
+        }
+        if start.is_some() {
+            let own = gone.filter(|lease| self.leases.contains(lease));
+            self.refuses.extend(own);
+        }
+    }
+
+    /// Whether it need not hear that the lease is over.
+    pub(super) fn refuses(&self, lease: LeaseNumber) -> bool {
+        self.refuses.contains(&lease)
+    }
+
+    /// A lease is no more.
+    pub(super) fn forget(&mut self, lease: LeaseNumber) {
+        self.leases.remove(&lease);
+        self.refuses.remove(&lease);
     }
 
     pub(super) fn is_silent(&self, now: Timestamp) -> bool {

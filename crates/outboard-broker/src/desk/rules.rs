@@ -25,6 +25,19 @@ pub const GRACE: SignedDuration = SignedDuration::from_secs(15);
 /// How often servers are to beat, in milliseconds.
 pub const BEAT_MS: u32 = 1000;
 
+/// When a server is to beat that has yet to hear more.
+pub const MORE_MS: u32 = 200;
+
+/// The most leases of one owner that are over and that a server may still believe: each of them is
+/// a word to a server.
+pub(super) const MOST_UNCONFIRMED_OF_AN_OWNER: u32 = 1024;
+
+/// How many leases an owner may get at once, ...
+pub(super) const LEASES_AT_ONCE: u32 = 1024;
+
+/// ... and how long it takes until it may get another one.
+pub(super) const NEXT_LEASE_AFTER: SignedDuration = SignedDuration::from_millis(100);
+
 /// The most requests that wait.
 pub(super) const MOST_WAITING: usize = 16_384;
 

@@ -2,7 +2,7 @@
 
 mod requests;
 
-use crate::desk::{BEAT_MS, Change, Desk, Kind, No, Rules};
+use crate::desk::{BEAT_MS, Change, Desk, Kind, MORE_MS, No, Rules};
 use crate::open::OpenView;
 use crate::roles::Caller;
 use crate::signers::Signers;
@@ -164,9 +164,11 @@ impl Service {
         let renewed = heard.renewed.iter().map(|lease| self.sign(lease));
         let answer = renewed.collect::<Result<_, _>>().map(|renewed| BeatAnswer {
             keys: self.signers.borrow().believed(),
-            ended: heard.ended,
+            ended: heard.ended.iter().map(|(lease, _)| *lease).collect(),
+            expire: heard.ended.iter().copied().collect(),
+            more: heard.more,
             renewed,
-            next_ms: BEAT_MS,
+            next_ms: if heard.more { MORE_MS } else { BEAT_MS },
         });
         self.once_kept(answer).await
     }

@@ -50,6 +50,7 @@ fn beat(condition: Condition) -> Beat {
         release: RELEASE.into(),
         in_use: Vec::new(),
         gone: Vec::new(),
+        start: None,
     }
 }
 

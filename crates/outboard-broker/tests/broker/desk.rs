@@ -541,6 +541,7 @@ fn a_name_is_the_owners_who_had_it_first() {
         release: String::new(),
         in_use: Vec::new(),
         gone: Vec::new(),
+        start: None,
     };
     let no = world.desk.beat(&"mallory".parse().unwrap(), &beat, world.now).unwrap_err();
     assert_eq!(no.kind, Kind::Forbidden);

@@ -1,6 +1,7 @@
 //! The broker without a network of its own: its desk, and what it keeps.
 
 mod desk;
+mod ends;
 mod etcd;
 mod places;
 mod store;

@@ -24,6 +24,7 @@ pub(crate) struct Played {
     /// Whether the broker has answered it since it was started.
     is_told: bool,
     ended: Vec<LeaseNumber>,
+    start: u64,
 }
 
 pub(crate) struct World {
@@ -110,6 +111,7 @@ impl World {
             sessions: BTreeSet::new(),
             is_told: false,
             ended: Vec::new(),
+            start: 1,
         };
         World {
             now,
@@ -180,13 +182,14 @@ impl World {
             release: "0.1.0".into(),
             in_use: played.sessions.iter().map(used).collect(),
             gone: played.ended.clone(),
+            start: Some(played.start),
         };
         let owner = "servers".parse().unwrap();
         let heard = self.desk.beat(&owner, &beat, now)?;
         self.settle();
         if !is_lost {
             let played = &mut self.servers[at];
-            for lease in &heard.ended {
+            for (lease, _) in &heard.ended {
                 played.sessions.remove(lease);
                 played.refused.insert(*lease);
             }
@@ -194,7 +197,7 @@ impl World {
                 let expires = lease.expires;
                 played.expires.insert(lease.number, (lease, expires));
             }
-            played.ended = heard.ended;
+            played.ended = heard.ended.into_iter().map(|(lease, _)| lease).collect();
             played.is_told = true;
         }
         self.desk.tick(now);
@@ -222,6 +225,7 @@ impl World {
             release: "0.1.0".into(),
             in_use: in_use.iter().map(used).collect(),
             gone: gone.iter().copied().map(LeaseNumber).collect(),
+            start: Some(sessions.into()),
         };
         let heard = self.desk.beat(&"liars".parse().unwrap(), &beat, self.now);
         assert!(heard.is_ok());
@@ -262,6 +266,7 @@ impl World {
         played.refused.clear();
         played.sessions.clear();
         played.ended.clear();
+        played.start += 1;
         played.is_told = false;
     }
 

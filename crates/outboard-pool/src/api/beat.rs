@@ -3,6 +3,7 @@
 use crate::words::{LeaseNumber, MODEL_LENGTH, Malformed, Server, ServerName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// The most leases that a server uses at once: as many parts as its devices have.
@@ -25,6 +26,10 @@ pub struct Beat {
     /// and accepts none: their devices can be given to others.
     #[serde(default)]
     pub gone: Vec<LeaseNumber>,
+    /// A number that each start of the server chooses anew. What this start has said to be gone it
+    /// refuses from then on, and need not hear again. A server of an older release says none.
+    #[serde(default)]
+    pub start: Option<u64>,
 }
 
 /// What a server's sessions have of a lease.
@@ -41,13 +46,20 @@ pub struct LeaseUse {
 }
 
 /// What a server is told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeatAnswer {
     /// The keys that it may believe, as PASERK's text; no others.
     pub keys: Vec<String>,
-    /// Leases that are over before their end: it is to end their sessions and to refuse them until
-    /// they have expired.
+    /// Leases that are over before their end, and of which this start of the server has not said
+    /// that they are gone: it is to end their sessions and to refuse them until they have expired.
+    /// At most [`LEASES_OF_A_SERVER`], revoked ones first, then those that ended last.
     pub ended: Vec<LeaseNumber>,
+    /// When these expire. A broker of an older release does not say.
+    #[serde(default)]
+    pub expire: BTreeMap<LeaseNumber, Timestamp>,
+    /// Whether there are more that are over, which the next answers say.
+    #[serde(default)]
+    pub more: bool,
     /// Leases in use with a later end than the server knew, as tokens.
     pub renewed: Vec<String>,
     /// When to beat again, in milliseconds.

@@ -44,6 +44,8 @@ pub(crate) struct Beats {
     address: String,
     /// Leases that the broker has ended, and of which it has not heard that they are gone.
     ended: Vec<LeaseNumber>,
+    /// Tells this start of the server from others.
+    start: Option<u64>,
     failures: Failures,
     /// What the broker has last failed with.
     failing: Option<String>,
@@ -62,6 +64,8 @@ impl Beats {
             line,
             address,
             ended: Vec::new(),
+            // Without one it hears again and again of all that are over.
+            start: outboard_transport::random().ok().map(u64::from_le_bytes),
             failures: Failures::default(),
             failing: None,
         })
@@ -114,8 +118,10 @@ impl Beats {
         let gauges = gauges.map_or_else(Vec::new, |read| read.devices);
         self.failures.hear(&gauges);
         let mut in_use = pool.in_use();
-        in_use.truncate(LEASES_OF_A_SERVER);
+        // Clients that wait use a lease, too, and say nothing of it yet.
         let used: HashSet<LeaseNumber> = in_use.iter().map(|one| one.lease).collect();
+        in_use.retain(|one| one.sessions > 0);
+        in_use.truncate(LEASES_OF_A_SERVER);
         let gone = self.ended.iter().filter(|number| !used.contains(number));
         Beat {
             server: describe::server(pool.name(), labels, &platform, &gauges, memory, condition),
@@ -123,12 +129,13 @@ impl Beats {
             fingerprint: supervisor.gate.fingerprint().map(|print| print.to_string()),
             release: env!("CARGO_PKG_VERSION").to_owned(),
             gone: gone.copied().collect(),
+            start: self.start,
             in_use,
         }
     }
 
     fn hear(&mut self, answer: BeatAnswer, supervisor: &Supervisor, pool: &Pool) {
-        let BeatAnswer { keys, mut ended, renewed, .. } = answer;
+        let BeatAnswer { keys, mut ended, expire, more, renewed, .. } = answer;
         let believed: Vec<PublicKey> = keys
             .iter()
             .take(MOST_KEYS)
@@ -141,8 +148,14 @@ impl Beats {
             })
             .collect();
         ended.truncate(LEASES_OF_A_SERVER);
-        pool.hear(believed, &ended);
         let now = Timestamp::now();
+        let until = |lease: &LeaseNumber| expire.get(lease).copied().unwrap_or(Timestamp::MAX);
+        pool.hear_ended(ended.iter().map(|lease| (*lease, until(lease))), now);
+        // By keys that it has not believed yet, a server that was started anew would let in who has
+        // one of those that it has yet to hear of.
+        if !more {
+            pool.hear_keys(believed);
+        }
         for token in renewed.iter().take(LEASES_OF_A_SERVER) {
             match pool.renew(token, now) {
                 Ok(true) => tracing::debug!("a lease is renewed"),

@@ -1,7 +1,7 @@
 //! Leases that sessions and waiting clients use, and those that have ended before their time.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -12,11 +12,8 @@ use outboard_pool::api::{LEASES_OF_A_SERVER, LeaseUse};
 use outboard_pool::lease::{CLOCK_TOLERANCE, Lease};
 use outboard_pool::words::LeaseNumber;
 
+use super::ended::Ended;
 use super::notes::Notes;
-
-/// Leases that ended before their time and are remembered: the oldest are forgotten. They live
-/// shortly.
-const MOST_ENDED: usize = 1 << 16;
 
 /// Why a lease cannot be used although it was signed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,13 +35,6 @@ pub(super) struct Leases {
     prolonged: RefCell<BTreeMap<LeaseNumber, Lease>>,
     /// Where they are noted for the next server.
     notes: RefCell<Option<Notes>>,
-}
-
-/// Those that have ended before their time, and in which order.
-#[derive(Default)]
-struct Ended {
-    all: HashSet<LeaseNumber>,
-    order: VecDeque<LeaseNumber>,
 }
 
 struct Used {
@@ -200,9 +190,12 @@ impl Leases {
     /// Somebody uses a lease, which was found good.
     pub(super) fn take(self: &Rc<Self>, lease: &Lease) -> Result<Rc<Holding>, Over> {
         let number = lease.number;
-        if self.ended.borrow().all.contains(&number) {
+        let ended = self.ended.borrow();
+        let is_used = self.used.borrow().contains_key(&number);
+        if ended.has(number) || !is_used && ended.may_have_had(number) {
             return Err(Over::Ended(number));
         }
+        drop(ended);
         if let Some(one) = self.used.borrow_mut().get_mut(&number) {
             if !is_same(&one.lease, lease) {
                 return Err(Over::Another(number));
@@ -237,8 +230,12 @@ impl Leases {
     pub(super) fn hear(&self, renewed: &Lease, now: Timestamp) -> bool {
         let mut prolonged = self.prolonged.borrow_mut();
         prolonged.retain(|_, lease| self.still(lease, now).is_ok());
-        if prolonged.len() < LEASES_OF_A_SERVER {
-            prolonged.insert(renewed.number, renewed.clone());
+        prolonged.insert(renewed.number, renewed.clone());
+        if prolonged.len() > LEASES_OF_A_SERVER {
+            // Leases that live for long are those that nobody renews.
+            let first = prolonged.values().min_by_key(|lease| lease.expires);
+            let first = first.map(|lease| lease.number);
+            first.map(|number| prolonged.remove(&number));
         }
         drop(prolonged);
         self.renew(renewed)
@@ -280,25 +277,34 @@ impl Leases {
         used.iter().map(told).collect()
     }
 
-    /// These have ended before their time.
-    pub(super) fn end(&self, numbers: &[LeaseNumber]) {
-        let mut ended = self.ended.borrow_mut();
-        for number in numbers {
-            if !ended.all.insert(*number) {
-                continue;
-            }
-            ended.order.push_back(*number);
-            if ended.order.len() > MOST_ENDED
-                && let Some(oldest) = ended.order.pop_front()
-            {
-                ended.all.remove(&oldest);
-            }
+    /// These have ended before their time, and would expire then. Whether any of that is news.
+    pub(super) fn end(
+        &self,
+        numbers: impl Iterator<Item = (LeaseNumber, Timestamp)>,
+        now: Timestamp,
+    ) -> bool {
+        let (mut ended, used) = (self.ended.borrow_mut(), self.used.borrow());
+        ended.forget(now);
+        let mut is_news = false;
+        for (number, expires) in numbers {
+            is_news |= ended.add(number, expires, |number| used.contains_key(&number));
         }
+        is_news
+    }
+
+    /// All that have.
+    pub(super) fn ended(&self) -> Ended {
+        self.ended.borrow().clone()
+    }
+
+    /// These had under an earlier server.
+    pub(super) fn remember(&self, ended: Ended) {
+        *self.ended.borrow_mut() = ended;
     }
 
     fn still(&self, lease: &Lease, now: Timestamp) -> Result<(), Over> {
         let number = lease.number;
-        if self.ended.borrow().all.contains(&number) {
+        if self.ended.borrow().has(number) {
             return Err(Over::Ended(number));
         }
         if now.duration_since(lease.expires) > CLOCK_TOLERANCE {
@@ -376,7 +382,7 @@ mod tests {
         let held = leases.take(&until(60)).unwrap();
         assert_eq!(held.lease().expires, later(200));
         drop(held);
-        leases.end(&[LeaseNumber(7)]);
+        leases.end([(LeaseNumber(7), later(60))].into_iter(), now());
         assert!(!leases.is_renewed(&until(60), later(100)));
         let other = Lease { number: LeaseNumber(9), ..until(900) };
         leases.hear(&other, later(100));
@@ -419,8 +425,9 @@ mod tests {
     fn what_has_ended_does_not_come_back() {
         let leases = Rc::new(Leases::default());
         let held = leases.take(&until(60)).unwrap();
-        leases.end(&[LeaseNumber(7), LeaseNumber(7), LeaseNumber(8)]);
-        assert_eq!(leases.ended.borrow().order.len(), 2);
+        let ended = [7, 7, 8].map(|number| (LeaseNumber(number), later(600)));
+        assert!(leases.end(ended.into_iter(), now()));
+        assert!(!leases.end(ended.into_iter(), now()), "it knows");
         assert_eq!(held.still(now()), Err(Over::Ended(LeaseNumber(7))));
         assert_eq!(leases.over(now()), [(LeaseNumber(7), Over::Ended(LeaseNumber(7)))]);
         leases.renew(&until(600));

@@ -5,6 +5,7 @@
 
 mod broker;
 mod config;
+mod ended;
 mod error;
 mod leases;
 mod notes;
@@ -26,7 +27,7 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 
 use self::leases::Leases;
 use self::notes::Heard;
-use self::proofs::Proofs;
+use self::proofs::{Proofs, Shown};
 pub use broker::Broker;
 pub use config::Config;
 pub use error::PoolError;
@@ -46,7 +47,8 @@ pub(crate) struct Pool {
     keys: RefCell<PublicKeys>,
     proofs: RefCell<Proofs>,
     leases: Rc<Leases>,
-    heard: RefCell<Heard>,
+    /// What the broker's keys were called last.
+    told_keys: RefCell<Vec<String>>,
     notes: RefCell<Option<Notes>>,
 }
 
@@ -82,7 +84,7 @@ impl Pool {
             own_keys,
             proofs: RefCell::new(Proofs::new(started)),
             leases: Rc::default(),
-            heard: RefCell::default(),
+            told_keys: RefCell::default(),
             notes: RefCell::default(),
         }
     }
@@ -103,28 +105,43 @@ impl Pool {
         if let Some(heard) = notes.as_ref().and_then(Notes::heard) {
             let keys = heard.keys.iter().filter_map(|text| PublicKey::from_text(text).ok());
             self.believe(keys.collect());
-            self.leases.end(&heard.ended);
-            *self.heard.borrow_mut() = heard;
+            self.leases.remember(heard.over);
+            let ended = heard.ended.iter().map(|lease| (*lease, Timestamp::MAX));
+            self.leases.end(ended, Timestamp::now());
+            *self.told_keys.borrow_mut() = heard.keys;
         }
         self.leases.note_in(notes.clone());
         *self.notes.borrow_mut() = notes;
     }
 
-    /// The broker has said which keys to believe, and which leases have ended.
-    pub(crate) fn hear(&self, keys: Vec<PublicKey>, ended: &[LeaseNumber]) {
-        let texts = keys.iter().map(PublicKey::to_text).collect();
-        self.believe(keys);
-        self.leases.end(ended);
-        let now = Heard { keys: texts, ended: ended.to_vec() };
-        if *self.heard.borrow() == now {
-            return;
+    /// The broker has said which leases have ended, and when they would expire, ...
+    pub(crate) fn hear_ended(
+        &self,
+        ended: impl Iterator<Item = (LeaseNumber, Timestamp)>,
+        now: Timestamp,
+    ) {
+        if self.leases.end(ended, now) {
+            self.note_heard();
         }
+    }
+
+    /// ... and which keys to believe.
+    pub(crate) fn hear_keys(&self, keys: Vec<PublicKey>) {
+        let texts: Vec<String> = keys.iter().map(PublicKey::to_text).collect();
+        self.believe(keys);
+        if self.told_keys.replace(texts.clone()) != texts {
+            self.note_heard();
+        }
+    }
+
+    fn note_heard(&self) {
+        let keys = self.told_keys.borrow().clone();
+        let heard = Heard { keys, ended: Vec::new(), over: self.leases.ended() };
         if let Some(notes) = &*self.notes.borrow()
-            && let Err(error) = notes.note_heard(&now)
+            && let Err(error) = notes.note_heard(&heard)
         {
             tracing::warn!(%error, "what the broker says cannot be noted for the next server");
         }
-        *self.heard.borrow_mut() = now;
     }
 
     /// A lease that the broker sends is good for longer; whether it is used here.
@@ -201,9 +218,14 @@ impl Pool {
         let made =
             i64::try_from(shown.time).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
         let made = made.unwrap_or(Timestamp::MAX);
-        let taken =
-            self.proofs.borrow_mut().take(number, shown.nonce, made, now, certificate.is_some());
-        taken.map_err(|stale| {
+        let proof = Shown {
+            lease: number,
+            owner: &lease.owner,
+            nonce: shown.nonce,
+            made,
+            encrypted: certificate.is_some(),
+        };
+        self.proofs.borrow_mut().take(&proof, now).map_err(|stale| {
             not_accepted(&format!("the proof of the key of lease {number} is refused: {stale}"))
         })?;
         self.leases.take(&lease).map_err(|error| over(&error))

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use outboard_auth::files::write_secret;
 
+use super::ended::Ended;
+
 /// How the names of files begin that are about leases.
 const LEASE: &str = "lease-";
 /// The file about what the broker has said.
@@ -26,7 +28,10 @@ pub(crate) struct Notes(PathBuf);
 #[serde(default)]
 pub(super) struct Heard {
     pub(super) keys: Vec<String>,
+    /// As a server of an older release notes them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) ended: Vec<LeaseNumber>,
+    pub(super) over: Ended,
 }
 
 impl Notes {

@@ -158,7 +158,7 @@ fn a_process_that_starts_late_has_what_the_lease_says_by_now() {
     assert_eq!(second.lease().expires, late);
     drop((first, second));
     let third = case.pool.admit(&shown(4), None, late).expect("the broker has said so");
-    case.pool.hear(vec![case.broker.public().clone()], &[third.number()]);
+    case.pool.hear_ended([(third.number(), late)].into_iter(), now());
     drop(third);
     let refused = case.pool.admit(&shown(5), None, late).unwrap_err();
     assert_eq!(refused.error(), Code::LeaseOver, "it is given back");
@@ -172,7 +172,8 @@ fn the_next_server_knows_what_the_broker_has_said() {
     let pool = || Pool::new("gpu1".parse().unwrap(), Vec::new(), now());
     let first = pool();
     first.note_in(notes());
-    first.hear(vec![case.broker.public().clone()], &[LeaseNumber(8)]);
+    first.hear_keys(vec![case.broker.public().clone()]);
+    first.hear_ended([(LeaseNumber(8), Timestamp::MAX)].into_iter(), now());
     // It ends without a word.
     let next = pool();
     next.note_in(notes());
