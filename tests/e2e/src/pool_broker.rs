@@ -8,7 +8,7 @@ use outboard_pool::words::{
     Capability, Condition, Device, Granted, Health, LeaseNumber, Server, ServerName, Use,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -36,9 +36,31 @@ impl PoolBroker {
         PoolBroker::at("127.0.0.1:0", Arc::new(Folder::create()), flags)
     }
 
+    /// The same for one that may open so many files.
+    pub fn start_with_files(files: u32) -> PoolBroker {
+        let outboard = command();
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &files.to_string()]);
+        limited.arg(outboard.get_program());
+        let variables = outboard.get_envs();
+        for (name, value) in variables.filter_map(|(name, value)| Some((name, value?))) {
+            limited.env(name, value);
+        }
+        PoolBroker::by(limited, "127.0.0.1:0", Arc::new(Folder::create()), Vec::new())
+    }
+
     /// Starts one at that address, with that folder, once it listens.
     pub fn at(listen: &str, state: Arc<Folder>, flags: Vec<String>) -> PoolBroker {
-        let mut child = command()
+        PoolBroker::by(command(), listen, state, flags)
+    }
+
+    fn by(
+        mut outboard: Command,
+        listen: &str,
+        state: Arc<Folder>,
+        flags: Vec<String>,
+    ) -> PoolBroker {
+        let mut child = outboard
             .args(["broker", "--listen", listen, "--state", &state.path("broker")])
             .args(&flags)
             .stdout(Stdio::null())

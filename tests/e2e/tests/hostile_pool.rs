@@ -8,6 +8,7 @@ use outboard_broker_client::Method;
 use outboard_e2e::raw_https::{SOON, answer, encrypted};
 use outboard_e2e::{PlayedServer, PoolBroker};
 use outboard_pool::api::PoolView;
+use outboard_pool::words::Condition;
 
 fn pool() -> (PoolBroker, PlayedServer, String) {
     let broker = PoolBroker::start(&[]);
@@ -107,7 +108,7 @@ fn nonsense_gets_a_sentence() {
             "cannot have",
         ),
         (beat("gpu2:1", 1).replace("null", "\"sha256:x\""), "fingerprint"),
-        (" ".repeat(3 << 20), "at most 2097152 bytes"),
+        (" ".repeat(3 << 20), "at most 262144 bytes"),
     ] {
         let said = answer(&broker, &post("/v1/beat", &server, &body));
         assert!(said.starts_with("HTTP/1.1 400") && said.contains(part), "{part}: {said}");
@@ -164,4 +165,36 @@ fn who_reads_nothing_and_asks_much_keeps_nobody_out() {
         })
         .collect();
     serves(&broker, &client);
+}
+
+#[test]
+fn one_client_takes_no_places_of_others() {
+    // With so few files, clients have some three hundred places.
+    let broker = PoolBroker::start_with_files(1024);
+    let server = PlayedServer::start(&broker, &broker.token("server", "gpu1"), "gpu1", 1);
+    let [crowd, client, admin] = [("client", "crowd"), ("client", "ada"), ("admin", "root")]
+        .map(|(role, owner)| broker.token(role, owner));
+    let ask = format!("GET /v1/me HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {crowd}\r\n\r\n");
+    let stay = || {
+        let mut stream = encrypted(&broker);
+        stream.write_all(ask.as_bytes()).and_then(|()| stream.flush()).ok()?;
+        let mut said = [0; 12];
+        stream.read_exact(&mut said).ok()?;
+        Some((stream, said))
+    };
+    let first = broker.for_token(&client);
+    let all: Vec<_> = (0..1100).map(|_| stay()).collect();
+    let served = all.iter().flatten().filter(|(_, said)| said == b"HTTP/1.1 200").count();
+    assert_eq!(served, all.len(), "it displaces its own");
+    for token in [&client, &admin] {
+        serves(&broker, token);
+    }
+    let _: PoolView = first.ask(Method::GET, "/v1/pool").unwrap();
+    // A further server finds a place, and the first one has its own.
+    let token = broker.token("server", "gpu2");
+    let _other = PlayedServer::start(&broker, &token, "gpu2", 1);
+    let view: PoolView = broker.for_token(&admin).ask(Method::GET, "/v1/pool").unwrap();
+    let condition = |at: usize| view.servers[at].condition;
+    assert_eq!((condition(0), condition(1)), (Condition::Ready, Condition::Ready));
+    assert_eq!(view.servers[0].name, *server.name());
 }

@@ -1,14 +1,15 @@
 //! A pool as a whole: a real broker, servers on the software device that beat to it, and programs.
 
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_broker_client::{Blocking, Method};
 use outboard_e2e::{
     Driver, Folder, Lines, PATIENCE, PoolBroker, Server, command, programs, within,
 };
-use outboard_pool::api::PoolView;
-use outboard_pool::words::{Condition, LeaseNumber};
+use outboard_pool::api::{Ask, PoolView, Standing};
+use outboard_pool::words::{Condition, LeaseNumber, Request, Share, Use};
 
 /// How long a session may go on after its lease was ended, where the broker is reachable.
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
@@ -28,6 +29,11 @@ fn view(broker: &Blocking) -> PoolView {
 impl Pool {
     /// So many servers, each with the device under test.
     fn start(count: usize) -> Pool {
+        Pool::start_on(count, &[])
+    }
+
+    /// The same with these variables for the servers.
+    fn start_on(count: usize, env: &[(&str, &str)]) -> Pool {
         let broker = PoolBroker::start(&[]);
         let folder = Folder::create();
         let token = folder.write("token", &broker.token("server", "servers"));
@@ -44,7 +50,7 @@ impl Pool {
                 ["--pool-token-file", &token],
                 ["--pool-name", &name],
             ];
-            Server::start_with(&flags.concat(), &[])
+            Server::start_with(&flags.concat(), env)
         };
         let servers = (0..count).map(start).collect();
         let client = broker.token("client", "ada");
@@ -121,6 +127,58 @@ fn an_ended_lease_ends_sessions_at_once() {
     drop(child.stdin.take());
     child.wait().unwrap();
     assert!(pool.is_free());
+}
+
+/// Asks for a hundredth of a device and ends it, again and again.
+fn ask_and_end(broker: &Blocking, owner: &str, is_over: &AtomicBool, count: &AtomicUsize) {
+    let (owner, group) = (owner.parse().unwrap(), "everybody".parse().unwrap());
+    let usage = Use::Shared(Share::try_from(1).unwrap());
+    let request =
+        Request { memory_bytes: 1 << 20, usage, wait_seconds: 0, ..Request::new(owner, group, 1) };
+    let ask = Ask::new(request, "ab".repeat(32).parse().unwrap());
+    while !is_over.load(Ordering::Relaxed) {
+        match broker.tell(Method::POST, "/v1/requests", &ask) {
+            Ok(Standing::Granted(grant)) => {
+                let path = format!("/v1/leases/{}", grant.number);
+                broker.bytes(Method::DELETE, &path).expect("it is its own");
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            // It has had what it may have, or nothing is free for a moment.
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+#[test]
+fn a_revoked_token_has_no_session_whatever_others_ask_for_and_end() {
+    let pool = Pool::start_on(1, &[("OUTBOARD_CPU_DEVICES", "16")]);
+    let flags = ["--gpus", "1", "--memory", "256M", "--share", "50"];
+    let mut child = pool.shell(&flags, UNTIL_FAILURE);
+    let lines = Lines::of(child.stdout.take());
+    lines.find("ready");
+    assert!(within(PATIENCE, || view(&pool.admin).leases[0].sessions > 0));
+    let (is_over, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let owner = format!("crowd{number}");
+            let broker = pool.broker.for_token(&pool.broker.token("client", &owner));
+            let (is_over, count) = (&is_over, &count);
+            scope.spawn(move || ask_and_end(&broker, &owner, is_over, count));
+        }
+        // More than a server reads of one answer.
+        within(Duration::from_secs(90), || count.load(Ordering::Relaxed) > 6500);
+        let state = pool.broker.state.path("broker");
+        let begin = Instant::now();
+        let revoke = ["token", "--broker", "--state", &state, "revoke", "ada"];
+        assert!(outboard_e2e::outboard(&revoke).status.success());
+        lines.find("failed");
+        let took = begin.elapsed();
+        is_over.store(true, Ordering::Relaxed);
+        eprintln!("{count:?} leases were asked for and ended; the session ended in {took:?}");
+        assert!(took < REVOKED_WITHIN, "it took {took:?}, after {count:?} leases");
+    });
+    drop(child.stdin.take());
+    let _ = child.wait();
 }
 
 #[test]

@@ -107,6 +107,13 @@ impl Desk {
         Ok(heard)
     }
 
+    /// How many leases, those that are over among them, one of the owner's servers has at most.
+    #[must_use]
+    pub fn most_leases_of_a_server(&self, by: &OwnerName) -> usize {
+        let own = self.servers.0.values().filter(|known| known.registered.by == *by);
+        own.map(|known| known.leases.len()).max().unwrap_or(0).min(2 * LEASES_OF_A_SERVER)
+    }
+
     /// Tells a server which of its leases are over. It hears last of what it has heard already, but
     /// cannot be relied on to remember.
     fn tell_what_is_over(&self, name: &ServerName, heard: &mut Heard) {

@@ -87,13 +87,14 @@ impl Queue {
     pub(super) fn enter(&mut self, ticket: Ticket) -> Result<u64, No> {
         let owner = ticket.ask.request.owner.clone();
         let of_owner = self.of_owners.get(&owner).copied().unwrap_or(0);
-        if self.waiting.len() >= MOST_WAITING || of_owner >= MOST_WAITING_OF_AN_OWNER {
-            let (who, most) = if of_owner >= MOST_WAITING_OF_AN_OWNER {
-                (owner.to_string(), MOST_WAITING_OF_AN_OWNER as usize)
-            } else {
-                ("the pool".into(), MOST_WAITING)
+        // However many owners have many, there is room for others.
+        let left = MOST_WAITING.saturating_sub(self.waiting.len());
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        if of_owner >= MOST_WAITING_OF_AN_OWNER.min(left) {
+            let sentence = match left {
+                0 => format!("{MOST_WAITING} requests of the pool wait already; try again later"),
+                _ => format!("{of_owner} requests of {owner} wait already; try again later"),
             };
-            let sentence = format!("{most} requests of {who} wait already; try again later");
             return Err(No::new(Kind::Busy, sentence));
         }
         self.of_owners.insert(owner, of_owner + 1);

@@ -1,14 +1,15 @@
 //! Which request gets which answer.
 
-use super::body::{OF_A_CLIENT, OF_A_SERVER, read};
+use super::body::{Bodies, OF_A_CLIENT, OF_A_LEASE, OF_A_SERVER};
 use super::page;
+use super::places::Answering;
 use crate::desk::{Kind, No};
 use crate::front::{Front, StandsBy};
 use crate::metrics;
 use crate::roles::{Caller, UNKNOWN, caller};
 use crate::service::Service;
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
@@ -35,12 +36,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// Answers a request. `is_known` is called once the caller has shown who it is.
+/// Answers a request. `is_known` is called once the caller has shown who it is, and says that it is
+/// being answered.
 pub(super) async fn answer(
     front: &Front,
+    bodies: &Bodies,
     request: Request<Incoming>,
     certificate: Option<&[u8]>,
-    is_known: impl FnOnce() -> bool,
+    is_known: impl FnOnce(&Caller) -> Option<Answering>,
 ) -> Answer {
     let service = front.service();
     if request.uri().path() == "/healthz" {
@@ -63,10 +66,11 @@ pub(super) async fn answer(
     let Ok(caller) = caller(front.tokens(), token, certificate) else {
         return refused(StatusCode::UNAUTHORIZED, UNKNOWN);
     };
-    if !is_known() {
-        let sentence = "the broker has as many connections as it can have; try again later";
+    let Some(_answering) = is_known(&caller) else {
+        let sentence = "the broker has as many connections as it can have, and you have the most \
+                        of them; close some, or try again later";
         return refused(StatusCode::SERVICE_UNAVAILABLE, sentence);
-    }
+    };
     if request.method() != Method::GET && page::is_foreign(&request) {
         return refused(StatusCode::FORBIDDEN, FOREIGN);
     }
@@ -78,7 +82,7 @@ pub(super) async fn answer(
     let is_over = front.change();
     let answered = tokio::select! {
         biased;
-        answered = answer_known(&service, request, &caller) => answered,
+        answered = answer_known(&service, bodies, request, &caller) => answered,
         () = is_over => Err(No::new(Kind::Away, String::new())),
     };
     if let Err(stands_by) = front.service() {
@@ -132,6 +136,7 @@ fn token(request: &Request<Incoming>) -> Option<&str> {
 
 async fn answer_known(
     service: &Service,
+    bodies: &Bodies,
     request: Request<Incoming>,
     caller: &Caller,
 ) -> Result<Answer, No> {
@@ -145,12 +150,18 @@ async fn answer_known(
         (&Method::POST, ["v1", "beat"]) => {
             // Before it is read: others may send less.
             caller.must_be(&[outboard_pool::api::Role::Server])?;
-            let beat = read(request, OF_A_SERVER).await?;
+            let is_large =
+                request.body().size_hint().upper().is_none_or(|upper| {
+                    usize::try_from(upper).is_ok_and(|upper| upper > OF_A_SERVER)
+                });
+            let leases = if is_large { service.most_leases(caller) } else { 0 };
+            let most = OF_A_SERVER + OF_A_LEASE * leases;
+            let beat = bodies.read(request, &caller.owner, most).await?;
             json(&service.beat(caller, &beat).await?)
         }
         (&Method::GET, ["v1", "me"]) => json(&service.me(caller)),
         (&Method::POST, ["v1", "requests"]) => {
-            let ask = read(request, OF_A_CLIENT).await?;
+            let ask = bodies.read(request, &caller.owner, OF_A_CLIENT).await?;
             json(&service.ask(caller, ask).await?)
         }
         (&Method::GET, ["v1", "requests", ticket]) => {
@@ -174,7 +185,7 @@ async fn answer_known(
             json(&service.renew(caller, lease(of)?).await?)
         }
         (&Method::POST, ["v1", "leases", of, "prolong"]) => {
-            let prolong = read(request, OF_A_CLIENT).await?;
+            let prolong = bodies.read(request, &caller.owner, OF_A_CLIENT).await?;
             json(&service.prolong(caller, lease(of)?, prolong).await?)
         }
         (&Method::DELETE, ["v1", "leases", of]) => {

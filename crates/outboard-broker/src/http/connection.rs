@@ -1,7 +1,10 @@
-//! One connection: a stranger's seat until it has shown who it is, then one of many places.
+//! One connection: a stranger's seat until it has shown who it is, then a place among its owner's.
 
 use super::answers::answer;
+use super::body::Bodies;
+use super::places::{Place, Places};
 use crate::front::Front;
+use crate::roles::Caller;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -12,10 +15,9 @@ use outboard_auth::sparing::STRANGERS;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -31,20 +33,24 @@ const REST_PATIENCE: Duration = Duration::from_secs(2);
 /// The longest head of a request, in bytes; the library takes no less.
 const LONGEST_HEAD: usize = 8192;
 
+/// What all connections have in common.
+pub(super) struct Room {
+    pub(super) front: Rc<Front>,
+    pub(super) places: Rc<Places>,
+    pub(super) bodies: Rc<Bodies>,
+}
+
 /// Attends to a connection until it ends.
-pub(super) async fn attend(
-    front: Rc<Front>,
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
-    seat: Seat,
-    places: Arc<Semaphore>,
-) {
-    let is_known = Rc::new(Notify::new());
-    let serve = serve(front, stream, acceptor, Rc::clone(&is_known), places);
+pub(super) async fn attend(room: Room, stream: TcpStream, acceptor: TlsAcceptor, seat: Seat) {
+    let (is_known, is_wanted) = (Notify::new(), Rc::new(Notify::new()));
+    let serve = serve(&room, stream, acceptor, &is_known, &is_wanted);
     tokio::select! {
         biased;
         () = stranger(seat, &is_known) => {
             tracing::debug!("a connection that has not said who it is makes room for another");
+        }
+        () = is_wanted.notified() => {
+            tracing::debug!("a connection of the owner with the most makes room for another");
         }
         _ = timeout(LIFETIME, serve) => {}
     }
@@ -62,11 +68,11 @@ async fn stranger(seat: Seat, is_known: &Notify) {
 }
 
 async fn serve(
-    front: Rc<Front>,
+    room: &Room,
     stream: TcpStream,
     acceptor: TlsAcceptor,
-    is_known: Rc<Notify>,
-    places: Arc<Semaphore>,
+    is_known: &Notify,
+    is_wanted: &Rc<Notify>,
 ) {
     // An answer is one write.
     let _ = stream.set_nodelay(true);
@@ -82,20 +88,21 @@ async fn serve(
     };
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let certificate = shown.map(|certificate| certificate.to_vec());
-    let place: RefCell<Option<OwnedSemaphorePermit>> = RefCell::new(None);
+    let place: RefCell<Option<Place>> = RefCell::new(None);
     let (place, certificate) = (&place, &certificate);
-    let take_place = || {
+    let take_place = |caller: &Caller| {
         let mut place = place.borrow_mut();
         if place.is_none() {
-            *place = Arc::clone(&places).try_acquire_owned().ok();
+            *place = room.places.enter(&caller.owner, caller.role, is_wanted);
             is_known.notify_one();
         }
-        place.is_some()
+        place.as_ref().map(Place::answer)
     };
     let take_place = &take_place;
-    let front = &front;
     let answer = |request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(answer(front, request, certificate.as_deref(), take_place).await)
+        let certificate = certificate.as_deref();
+        let answered = answer(&room.front, &room.bodies, request, certificate, take_place);
+        Ok::<_, Infallible>(answered.await)
     };
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

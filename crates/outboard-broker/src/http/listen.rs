@@ -1,11 +1,14 @@
 //! The address at which the broker listens, and who is let in.
 
-use super::connection::attend;
+use super::body::Bodies;
+use super::connection::{Room, attend};
+use super::places::Places;
 use crate::front::Front;
 use crate::run::BrokerError;
 use outboard_auth::hellos::{Origin, Seats, machine};
 use outboard_auth::{AuthError, certificate, clients};
 use outboard_transport::tls::{Fingerprint, server_config};
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,15 +16,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 /// The most connections of those who have not shown who they are.
 const STRANGERS: usize = 1024;
 /// A stranger has so long before another may take its seat.
 const FAIR: Duration = Duration::from_millis(500);
-/// The most connections of others.
-const PLACES: usize = 8192;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 /// After an error the system has a while to recover.
@@ -80,7 +80,9 @@ impl Listener {
     /// Attends to all who come, each in a task of its own. Never ends.
     pub(crate) async fn serve(self, front: Rc<Front>) {
         let seats = Seats::new(STRANGERS, FAIR);
-        let places = Arc::new(Semaphore::new(PLACES));
+        let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let places = Rc::new(Places::new(usize::try_from(files).unwrap_or(usize::MAX)));
+        let bodies = Rc::new(Bodies::default());
         loop {
             let (stream, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
@@ -93,9 +95,10 @@ impl Listener {
             // Meanwhile others wait to be accepted.
             let from = Origin::Machine(machine(peer.ip()));
             let Some(seat) = seats.enter_or_wait(from).await else { continue };
-            let (acceptor, places) = (self.acceptor.clone(), Arc::clone(&places));
-            let front = Rc::clone(&front);
-            tokio::task::spawn_local(attend(front, stream, acceptor, seat, places));
+            let acceptor = self.acceptor.clone();
+            let (places, bodies) = (Rc::clone(&places), Rc::clone(&bodies));
+            let room = Room { front: Rc::clone(&front), places, bodies };
+            tokio::task::spawn_local(attend(room, stream, acceptor, seat));
             // The connection that makes room is closed before the next one is accepted.
             tokio::task::yield_now().await;
         }

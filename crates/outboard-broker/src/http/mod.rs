@@ -5,6 +5,7 @@ mod body;
 mod connection;
 mod listen;
 mod page;
+mod places;
 
 pub(crate) use listen::Listener;
 pub use listen::Security;

@@ -173,6 +173,11 @@ impl Service {
         self.once_kept(answer).await
     }
 
+    /// How many leases the server with the most has that is registered with the caller's token.
+    pub(crate) fn most_leases(&self, caller: &Caller) -> usize {
+        self.desk.borrow().most_leases_of_a_server(&caller.owner)
+    }
+
     /// To be told [once it is kept](Service::once_kept).
     fn grant(&self, number: LeaseNumber) -> Result<Grant, No> {
         let desk = self.desk.borrow();
