@@ -71,7 +71,11 @@ export class Pool {
   }
 
   async startBroker(listen) {
-    this.broker = new Running(['broker', '--listen', listen, '--state', this.state, ...this.flags]);
+    this.broker = new Running([
+      'broker', '--listen', listen, '--state', this.state,
+      // These servers are only played, and have no keys.
+      '--allow-unproven-servers', ...this.flags,
+    ]);
     const found = await this.broker.find(/brokering address=(\S+) fingerprint=(\S+)/);
     [, this.address, this.fingerprint] = found;
     this.url = `https://${this.address}`;

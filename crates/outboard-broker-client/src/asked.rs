@@ -9,7 +9,7 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use outboard_pool::api::Refused;
+use outboard_pool::api::{PROOF_HEADER, Refused};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
@@ -29,8 +29,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const FAILOVER: Duration = Duration::from_secs(8);
 /// The pause after none of them has.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The most bytes of an answer, unless there is another limit: a pool of thousands of devices.
-const LONGEST: usize = 64 << 20;
+/// The most bytes of an answer, unless there is another limit: a pool of as many servers as may be,
+/// each with as many devices and labels as it may have.
+const LONGEST: usize = 256 << 20;
 
 /// How long a broker may take for an answer.
 #[derive(Clone, Copy, Debug)]
@@ -96,10 +97,20 @@ impl Broker {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<Bytes, AskError> {
-        let body = self.written(body)?;
+        self.bytes_proven(method, path, self.written(body)?, None).await
+    }
+
+    /// The same for a body that is written already, with a server's proof.
+    pub(crate) async fn bytes_proven(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        proof: Option<&str>,
+    ) -> Result<Bytes, AskError> {
         let begun = Instant::now();
         loop {
-            let exchange = self.exchange(method.clone(), path, body.clone());
+            let exchange = self.exchange(method.clone(), path, body.clone(), proof);
             let answered = timeout(self.patience(path), exchange).await;
             let answered = answered.map_err(|_| self.silent());
             match answered.flatten() {
@@ -165,8 +176,14 @@ impl Broker {
         }
     }
 
-    async fn exchange(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes, AskError> {
-        self.connect().await?.exchange(method, path, body).await
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        proof: Option<&str>,
+    ) -> Result<Bytes, AskError> {
+        self.connect().await?.exchange(method, path, body, proof).await
     }
 
     /// A connection for several questions, one after the other. If the pool has several brokers,
@@ -249,8 +266,23 @@ impl Connection {
         body: Option<&impl Serialize>,
     ) -> Result<T, AskError> {
         let body = self.broker.written(body)?;
+        self.ask_proven(method, path, body, None).await
+    }
+
+    /// The same with a body that is written already, and a server's proof of its key.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::ask`].
+    pub async fn ask_proven<T: DeserializeOwned>(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        proof: Option<&str>,
+    ) -> Result<T, AskError> {
         let broker = self.broker.clone();
-        let bytes = timeout(broker.patience(path), self.exchange(method, path, body)).await;
+        let bytes = timeout(broker.patience(path), self.exchange(method, path, body, proof)).await;
         let bytes = bytes
             .map_err(|_| broker.silent())
             .flatten()
@@ -263,6 +295,7 @@ impl Connection {
         method: Method,
         path: &str,
         body: Vec<u8>,
+        proof: Option<&str>,
     ) -> Result<Bytes, AskError> {
         let Connection { broker, sender, driver } = self;
         // Then the driver is through.
@@ -272,6 +305,9 @@ impl Connection {
         let mut request = Request::builder().method(method).uri(path).header(HOST, "broker");
         if let Some(token) = broker.access.token() {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if let Some(proof) = proof {
+            request = request.header(PROOF_HEADER, proof);
         }
         let request = request
             .header(CONTENT_TYPE, "application/json")

@@ -49,6 +49,21 @@ impl Blocking {
         self.runtime.block_on(self.broker.ask(method, path, Some(body)))
     }
 
+    /// As [`Blocking::tell`], with a body that is written already and a server's proof of its key.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn tell_proven(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        proof: Option<&str>,
+    ) -> Result<Bytes, AskError> {
+        self.runtime.block_on(self.broker.bytes_proven(method, path, body, proof))
+    }
+
     /// As [`Broker::bytes`], without a body.
     ///
     /// # Errors

@@ -67,6 +67,10 @@ pub(crate) struct Args {
     /// owners.
     #[arg(long, env = "OUTBOARD_BROKER_OPEN_VIEW")]
     open_view: bool,
+    /// Take servers that prove no key to which their name belongs, as those of release 0.1.0: who
+    /// has a token of the role server can then speak for each of them that shares its owner.
+    #[arg(long, env = "OUTBOARD_BROKER_ALLOW_UNPROVEN_SERVERS")]
+    allow_unproven_servers: bool,
     /// The format of the log on standard error. OUTBOARD_LOG chooses its contents.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
@@ -155,6 +159,7 @@ pub(crate) fn broker(args: Args) -> Result<()> {
         policy: args.policy,
         life: args.life.0,
         longest: args.longest.0,
+        allow_unproven: args.allow_unproven_servers,
         ..Rules::default()
     };
     if rules.life < SHORTEST_LIFE || rules.longest < rules.life {

@@ -143,7 +143,11 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let (address, door) = (doors.address()?, &doors.door);
     let gate = Gate::open(&config.auth, address, vsock::are_let_in(&config.guests))?;
     let pool = pool::Pool::open(&config.pool)?.map(Rc::new);
-    let beats = config.pool.broker.as_ref().map(|broker| beats::Beats::new(broker, address));
+    let beats = config
+        .pool
+        .broker
+        .as_ref()
+        .map(|broker| beats::Beats::new(broker, address, config.auth.state.as_deref()));
     let beats = beats.transpose()?;
     let local = door.as_ref().and_then(Door::told);
     let desk = unless_upgraded(upgrades, admin_socket::Desk::open(&config, address.port()))?;

@@ -145,7 +145,8 @@ pub fn could_serve(config: &Config) -> Result<(), ServeError> {
     let Some(address) = told.or_else(resolved) else { return Ok(()) };
     auth::check(&config.auth, address, &config.guests)?;
     Pool::open(&config.pool)?;
-    config.pool.broker.as_ref().map(|broker| Beats::new(broker, address)).transpose()?;
+    let state = config.auth.state.as_deref();
+    config.pool.broker.as_ref().map(|broker| Beats::new(broker, address, state)).transpose()?;
     match std::env::var_os(NOTES_IN) {
         Some(noted) => would_find_sessions(config, address, Path::new(&noted)),
         None => Ok(()),

@@ -3,14 +3,14 @@
 use crate::{Folder, Lines, command, within};
 use outboard_broker_client::{Blocking, Method, Settings};
 use outboard_pool::api::{Beat, BeatAnswer, LeaseUse};
-use outboard_pool::lease::{Lease, PublicKey, PublicKeys, verify};
+use outboard_pool::lease::{Lease, PublicKey, PublicKeys, SigningKey, prove, verify};
 use outboard_pool::words::{
     Capability, Condition, Device, Granted, Health, LeaseNumber, Server, ServerName, Use,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -191,6 +191,12 @@ pub(crate) fn described(name: &str, devices: usize) -> Server {
     }
 }
 
+/// The key of all played servers.
+fn key() -> &'static SigningKey {
+    static KEY: OnceLock<SigningKey> = OnceLock::new();
+    KEY.get_or_init(|| SigningKey::generate().expect("there is randomness"))
+}
+
 /// How often a played server beats.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -287,7 +293,11 @@ impl Shared {
             }
         };
         // A broker may be away.
-        let Ok(answer) = broker.tell::<BeatAnswer>(Method::POST, "/v1/beat", &beat) else { return };
+        let body = serde_json::to_vec(&beat).expect("it has a form in JSON");
+        let proof = prove(&body, key(), jiff::Timestamp::now());
+        let said = broker.tell_proven(Method::POST, "/v1/beat", body, proof.as_deref());
+        let Ok(said) = said else { return };
+        let answer: BeatAnswer = serde_json::from_slice(&said).expect("it answers a beat");
         let mut state = self.state.lock().expect("nobody panics");
         let keys = answer.keys.iter().filter_map(|key| PublicKey::from_text(key).ok());
         state.keys = keys.collect();

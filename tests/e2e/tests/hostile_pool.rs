@@ -169,8 +169,8 @@ fn who_reads_nothing_and_asks_much_keeps_nobody_out() {
 
 #[test]
 fn one_client_takes_no_places_of_others() {
-    // With so few files, clients have some three hundred places.
-    let broker = PoolBroker::start_with_files(1024);
+    // With so few files, clients have some hundred and fifty places.
+    let broker = PoolBroker::start_with_files(512);
     let server = PlayedServer::start(&broker, &broker.token("server", "gpu1"), "gpu1", 1);
     let [crowd, client, admin] = [("client", "crowd"), ("client", "ada"), ("admin", "root")]
         .map(|(role, owner)| broker.token(role, owner));
@@ -183,7 +183,7 @@ fn one_client_takes_no_places_of_others() {
         Some((stream, said))
     };
     let first = broker.for_token(&client);
-    let all: Vec<_> = (0..1100).map(|_| stay()).collect();
+    let all: Vec<_> = (0..560).map(|_| stay()).collect();
     let served = all.iter().flatten().filter(|(_, said)| said == b"HTTP/1.1 200").count();
     assert_eq!(served, all.len(), "it displaces its own");
     for token in [&client, &admin] {

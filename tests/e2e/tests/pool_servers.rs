@@ -4,12 +4,13 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use outboard_broker_client::{Blocking, Method};
+use outboard_broker_client::{Blocking, Broker, Method};
 use outboard_e2e::{
     Driver, Folder, Lines, PATIENCE, PoolBroker, Server, command, programs, within,
 };
 use outboard_pool::api::{Ask, PoolView, Standing};
 use outboard_pool::words::{Condition, LeaseNumber, Request, Share, Use};
+use tokio::runtime::Builder;
 
 /// How long a session may go on after its lease was ended, where the broker is reachable.
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
@@ -17,7 +18,7 @@ const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 struct Pool {
     broker: PoolBroker,
     servers: Vec<Server>,
-    _folder: Folder,
+    folder: Folder,
     client: String,
     admin: Blocking,
 }
@@ -60,7 +61,7 @@ impl Pool {
             all.len() == count && all.iter().all(|server| server.condition == Condition::Ready)
         };
         assert!(within(PATIENCE, are_there), "the servers have not registered");
-        Pool { broker, servers, _folder: folder, client, admin }
+        Pool { broker, servers, folder, client, admin }
     }
 
     /// Starts a shell in which `$programs` is the folder of test programs.
@@ -129,22 +130,60 @@ fn an_ended_lease_ends_sessions_at_once() {
     assert!(pool.is_free());
 }
 
-/// Asks for a hundredth of a device and ends it, again and again.
-fn ask_and_end(broker: &Blocking, owner: &str, is_over: &AtomicBool, count: &AtomicUsize) {
+/// The names of servers that are ready.
+fn ready(pool: &Pool) -> Vec<String> {
+    let all = view(&pool.admin).servers.into_iter();
+    let ready = all.filter(|server| server.condition == Condition::Ready);
+    ready.map(|server| server.name.as_str().to_owned()).collect()
+}
+
+#[test]
+fn a_servers_name_belongs_to_the_key_in_its_state() {
+    let mut pool = Pool::start(1);
+    let key = |pool: &Pool| pool.folder.path("state0/pool.key");
+    // A new certificate, and the same volume.
+    pool.servers[0].kill();
+    for file in ["server.crt", "server.key"] {
+        std::fs::remove_file(pool.folder.path(&format!("state0/{file}"))).expect("it has one");
+    }
+    pool.servers[0].start_again();
+    let runs = || {
+        let child = pool.shell(&["--gpus", "1"], "\"$programs/attributes\"");
+        child.wait_with_output().unwrap().status.success()
+    };
+    assert!(within(PATIENCE, runs), "clients have its new fingerprint");
+    // Set up anew, it is another one until an admin forgets the former one.
+    pool.servers[0].kill();
+    std::fs::remove_file(key(&pool)).expect("it has one");
+    pool.servers[0].start_again();
+    pool.servers[0].expect_logged("outboard pool forget gpu0");
+    let client = pool.broker.command(&pool.client, &["pool", "forget", "gpu0"]);
+    assert!(!client.status.success(), "only an admin may: {client:?}");
+    let root = pool.broker.token("admin", "root2");
+    let forgotten = pool.broker.command(&root, &["pool", "forget", "gpu0"]);
+    let said = String::from_utf8_lossy(&forgotten.stdout).into_owned();
+    assert!(forgotten.status.success() && said.contains("its name is free"), "{forgotten:?}");
+    assert!(within(PATIENCE, || ready(&pool) == ["gpu0"]), "{}", pool.servers[0].log());
+}
+
+/// Asks for a hundredth of a device and ends it, again and again, over one connection.
+async fn ask_and_end(broker: Broker, owner: &str, is_over: &AtomicBool, count: &AtomicUsize) {
     let (owner, group) = (owner.parse().unwrap(), "everybody".parse().unwrap());
     let usage = Use::Shared(Share::try_from(1).unwrap());
     let request =
         Request { memory_bytes: 1 << 20, usage, wait_seconds: 0, ..Request::new(owner, group, 1) };
     let ask = Ask::new(request, "ab".repeat(32).parse().unwrap());
+    let mut connection = broker.open().await.unwrap();
     while !is_over.load(Ordering::Relaxed) {
-        match broker.tell(Method::POST, "/v1/requests", &ask) {
+        match connection.ask(Method::POST, "/v1/requests", Some(&ask)).await {
             Ok(Standing::Granted(grant)) => {
                 let path = format!("/v1/leases/{}", grant.number);
-                broker.bytes(Method::DELETE, &path).expect("it is its own");
+                let ended = connection.ask(Method::DELETE, &path, None::<&()>).await;
+                let _: serde_json::Value = ended.expect("it is its own");
                 count.fetch_add(1, Ordering::Relaxed);
             }
             // It has had what it may have, or nothing is free for a moment.
-            _ => std::thread::sleep(Duration::from_millis(5)),
+            _ => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     }
 }
@@ -161,9 +200,13 @@ fn a_revoked_token_has_no_session_whatever_others_ask_for_and_end() {
     std::thread::scope(|scope| {
         for number in 0..8 {
             let owner = format!("crowd{number}");
-            let broker = pool.broker.for_token(&pool.broker.token("client", &owner));
+            let settings = pool.broker.settings(&pool.broker.token("client", &owner));
+            let broker = Broker::new(settings.access().unwrap());
             let (is_over, count) = (&is_over, &count);
-            scope.spawn(move || ask_and_end(&broker, &owner, is_over, count));
+            scope.spawn(move || {
+                let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(ask_and_end(broker, &owner, is_over, count));
+            });
         }
         // More than a server reads of one answer.
         within(Duration::from_secs(90), || count.load(Ordering::Relaxed) > 6500);

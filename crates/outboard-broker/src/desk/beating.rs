@@ -1,7 +1,7 @@
 //! Servers speak.
 
-use super::kept::{Change, Kept, Registered};
-use super::registry::Known;
+use super::kept::{Change, Kept, Registered, Speaker};
+use super::registry::{Known, Voice};
 use super::{Desk, No};
 use jiff::Timestamp;
 use outboard_pool::api::{Beat, LEASES_OF_A_SERVER};
@@ -22,7 +22,7 @@ pub struct Heard {
 }
 
 /// What does not change from beat to beat.
-fn registered(beat: &Beat, by: &OwnerName) -> Registered {
+fn registered(beat: &Beat, by: &Speaker) -> Registered {
     let mut server = beat.server.clone();
     server.condition = Condition::Ready;
     server.devices.iter_mut().for_each(|device| device.load_percent = 0);
@@ -31,23 +31,27 @@ fn registered(beat: &Beat, by: &OwnerName) -> Registered {
         address: beat.address.clone(),
         fingerprint: beat.fingerprint.clone(),
         release: beat.release.clone(),
-        by: by.clone(),
+        by: by.owner.clone(),
+        key: by.key.clone(),
     }
 }
 
 impl Desk {
-    /// A server speaks, by a token of that owner.
+    /// A server speaks.
     ///
     /// # Errors
     ///
     /// If it makes no sense, or the name is another's.
-    pub fn beat(&mut self, by: &OwnerName, beat: &Beat, now: Timestamp) -> Result<Heard, No> {
+    pub fn beat(&mut self, by: &Speaker, beat: &Beat, now: Timestamp) -> Result<Heard, No> {
         beat.check()?;
         let name = &beat.server.name;
-        self.servers.admits(name, by)?;
+        self.servers.admits(name, by, &self.rules)?;
         let registered = registered(beat, by);
         let known = self.servers.0.get(name);
-        if known.is_none_or(|known| known.registered != registered) {
+        let is_news = known.is_none_or(|known| known.registered != registered);
+        // Of two, neither changes what the other one says.
+        if is_news && !known.is_some_and(|known| known.is_doubled(now)) {
+            self.servers.admits_kinds_of(&registered)?;
             self.register_anew(registered, now);
         }
         let mut heard = Heard::default();
@@ -72,6 +76,14 @@ impl Desk {
         let known = self.servers.0.get_mut(name);
         let Some(known) = known else { return Ok(heard) };
         known.heard = Some(now);
+        let voice = Voice {
+            start: beat.start,
+            address: beat.address.clone(),
+            fingerprint: beat.fingerprint.clone(),
+        };
+        known.speaks(voice, now);
+        // What one of two refuses, the other one may use.
+        let gone: &[LeaseNumber] = if known.is_doubled(now) { &[] } else { &beat.gone };
         known.drains = beat.server.condition != Condition::Ready;
         known.loads = beat
             .server
@@ -85,8 +97,8 @@ impl Desk {
         known.strays = strays;
         let is_over =
             |lease: &LeaseNumber| self.leases.get(lease).is_some_and(|kept| kept.over.is_some());
-        known.refuses_also(beat.start, beat.gone.iter().copied().filter(is_over));
-        for lease in &beat.gone {
+        known.refuses_also(beat.start, gone.iter().copied().filter(is_over));
+        for lease in gone {
             self.is_gone(*lease, name);
         }
         self.end_unused_of_draining(name, now);
@@ -139,7 +151,12 @@ impl Desk {
         match self.servers.0.get_mut(&name) {
             Some(known) => known.registered = registered.clone(),
             None => {
-                self.servers.0.insert(name.clone(), Known::new(registered.clone()));
+                let mut known = Known::new(registered.clone());
+                // An admin may have forgotten it while it had some.
+                let has = |kept: &Kept| kept.lease.on(&name).next().is_some();
+                let had = self.leases.iter().filter(|(_, kept)| has(kept));
+                known.leases.extend(had.map(|(number, _)| *number));
+                self.servers.0.insert(name.clone(), known);
             }
         }
         self.changes.push(Change::Server(Box::new(registered)));

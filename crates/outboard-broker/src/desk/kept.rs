@@ -111,6 +111,18 @@ pub struct Registered {
     pub release: String,
     /// Whose token registered it first.
     pub by: OwnerName,
+    /// The key to which its name belongs, once it has proven one.
+    #[serde(default)]
+    pub key: Option<String>,
+}
+
+/// Who speaks for a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Speaker {
+    /// The owner of its token.
+    pub owner: OwnerName,
+    /// The key that it has proven to have.
+    pub key: Option<String>,
 }
 
 /// Who has had what kind of device, on which day.

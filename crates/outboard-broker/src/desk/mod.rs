@@ -19,7 +19,9 @@ mod used;
 
 pub use asking::{Aimed, Stands};
 pub use beating::Heard;
-pub use kept::{Account, Asker, Change, Former, Kept, Keys, Memory, Over, Registered, Used};
+pub use kept::{
+    Account, Asker, Change, Former, Kept, Keys, Memory, Over, Registered, Speaker, Used,
+};
 pub use no::{Kind, No};
 pub use queue::{Outcome, Whose};
 pub use rules::{BEAT_MS, GRACE, MORE_MS, Rules, SILENT_AFTER};
@@ -35,7 +37,6 @@ use outboard_pool::words::{Condition, LeaseNumber, Server, ServerName};
 use owners::Owners;
 use queue::Queue;
 use registry::{Known, Registry};
-use rules::FORGOTTEN_AFTER;
 use std::collections::{BTreeMap, VecDeque};
 use used::Usage;
 
@@ -229,30 +230,40 @@ impl Desk {
 
     fn look_for_silent_servers(&mut self, now: Timestamp) {
         let mut silent = Vec::new();
-        let mut forgotten = Vec::new();
         for (name, known) in &self.servers.0 {
             if known.is_silent(now) {
                 let is_known = |server: &Server| server.condition == Condition::Silent;
                 if !self.pool.server(name).is_some_and(is_known) {
                     silent.push(name.clone());
                 }
-                // One that has not spoken since a restart has the time from then on.
-                let since = known.heard.unwrap_or(self.grace);
-                if known.leases.is_empty() && now.duration_since(since) > FORGOTTEN_AFTER {
-                    forgotten.push(name.clone());
-                }
             }
         }
         for name in silent {
             self.pool.set_condition(&name, Condition::Silent);
         }
-        for name in forgotten {
-            self.pool.remove(&name);
-            self.idle.remove(&name);
-            self.servers.0.remove(&name);
-            self.changes.push(Change::Forgotten(name));
-            self.is_worth_a_look = true;
+    }
+
+    /// Forgets a server and to which key its name belongs: who comes next with that name has it.
+    /// Leases with devices of it are over.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such server.
+    pub fn forget_server(&mut self, name: &ServerName, now: Timestamp) -> Result<(), No> {
+        if !self.servers.0.contains_key(name) {
+            let sentence = format!("the pool has no server {name}");
+            return Err(No::new(Kind::NotFound, sentence));
         }
+        let because = format!("server {name} is no server of the pool any more");
+        let leases: Vec<LeaseNumber> = self.leases_of(name).map(|(number, _)| number).collect();
+        leases.into_iter().for_each(|lease| self.lost(lease, &because, now));
+        self.pool.remove(name);
+        self.idle.remove(name);
+        self.servers.0.remove(name);
+        self.changes.push(Change::Forgotten(name.clone()));
+        self.refuse_what_waits_in_vain(now);
+        self.is_worth_a_look = true;
+        Ok(())
     }
 
     /// Has placement know the server as it describes itself. Returns the leases that are over,
@@ -274,7 +285,11 @@ impl Desk {
         let Some(known) = self.servers.0.get(name) else { return };
         let owes = known.leases.iter().any(|lease| self.owes(name, *lease));
         let condition = known.condition(now, owes);
-        if self.pool.server(name).is_some_and(|server| server.condition != condition) {
+        let is_news = self.pool.server(name).is_some_and(|server| server.condition != condition);
+        if is_news && known.is_doubled(now) {
+            tracing::error!(server = %name, "two servers with the same key use this name; neither gets leases: give one a state of its own");
+        }
+        if is_news {
             self.pool.set_condition(name, condition);
             self.is_worth_a_look |= condition == Condition::Ready;
         }

@@ -10,8 +10,12 @@ use std::collections::BTreeMap;
 /// A server that has been silent for so long gets no new leases.
 pub const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
-/// A server that has been silent for so long, and has no lease, is no server of the pool any more.
-pub(super) const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(24);
+/// If two servers with the same key use a name, neither gets leases for so long.
+pub(super) const DOUBLED_FOR: SignedDuration = SignedDuration::from_secs(60);
+
+/// A server at another address than before gets leases after so long: then no other one with its
+/// key has spoken.
+pub(super) const MOVED_FOR: SignedDuration = SignedDuration::from_secs(3);
 
 /// A request leaves the queue if nobody has asked after it for so long.
 pub(super) const ABANDONED_AFTER: SignedDuration = SignedDuration::from_secs(10);
@@ -44,8 +48,14 @@ pub(super) const MOST_WAITING: usize = 16_384;
 /// The most requests of one owner that wait: others find room too.
 pub(super) const MOST_WAITING_OF_AN_OWNER: u32 = 4096;
 
-/// The most servers, and the most of one owner.
+/// The most servers.
 pub(super) const MOST_SERVERS: usize = 4096;
+
+/// The most kinds of devices of one owner's servers.
+pub(super) const MOST_KINDS_OF_AN_OWNER: usize = 256;
+
+/// The most servers of one owner.
+pub(super) const MOST_SERVERS_OF_AN_OWNER: usize = 1024;
 
 /// An expired lease may still be believed for so long: a server's clock may be behind, and it may
 /// think that its own is ahead.
@@ -64,6 +74,8 @@ pub struct Rules {
     pub longest: SignedDuration,
     /// What owners and groups may have.
     pub quotas: Quotas,
+    /// Whether servers may speak that prove no key, as those of release 0.1.0.
+    pub allow_unproven: bool,
     /// The groups of owners; others have the usual one.
     pub groups: BTreeMap<OwnerName, GroupName>,
 }
@@ -78,6 +90,7 @@ impl Default for Rules {
             life: SignedDuration::from_secs(60),
             longest: SignedDuration::from_hours(7 * 24),
             quotas: Quotas::default(),
+            allow_unproven: false,
             groups: BTreeMap::new(),
         }
     }

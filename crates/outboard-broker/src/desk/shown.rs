@@ -132,6 +132,7 @@ impl Desk {
             let leases = list(owed.iter().map(ToString::to_string));
             format!("it gets no new leases until it has ended what is over: {leases}")
         });
+        let because = known.heard.and_then(|heard| known.why_unheard(heard)).or(because);
         let devices = server.devices.iter().zip(self.pool.free(&server.name));
         let devices = devices.map(|(device, (free_bytes, free_percent))| DeviceView {
             uuid: device.uuid.clone(),

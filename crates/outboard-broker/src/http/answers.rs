@@ -13,8 +13,9 @@ use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
-use outboard_pool::api::Refused;
-use outboard_pool::words::{LeaseNumber, Purpose};
+use outboard_pool::api::{PROOF_HEADER, Refused};
+use outboard_pool::lease::proven;
+use outboard_pool::words::{LeaseNumber, Purpose, ServerName};
 use serde::Serialize;
 use std::str::FromStr;
 use std::time::Duration;
@@ -156,8 +157,17 @@ async fn answer_known(
                 });
             let leases = if is_large { service.most_leases(caller) } else { 0 };
             let most = OF_A_SERVER + OF_A_LEASE * leases;
-            let beat = bodies.read(request, &caller.owner, most).await?;
-            json(&service.beat(caller, &beat).await?)
+            let proof = request.headers().get(PROOF_HEADER).cloned();
+            let body = bodies.whole(request, &caller.owner, most).await?;
+            let beat = body.parsed()?;
+            let key = proof.map(|proof| {
+                let proof = proof.to_str().unwrap_or_default();
+                proven(proof, body.bytes(), Timestamp::now())
+            });
+            let key =
+                key.transpose().map_err(|wrong| No::new(Kind::Forbidden, wrong.to_string()))?;
+            drop(body);
+            json(&service.beat(caller, key.as_ref(), &beat).await?)
         }
         (&Method::GET, ["v1", "me"]) => json(&service.me(caller)),
         (&Method::POST, ["v1", "requests"]) => {
@@ -193,6 +203,11 @@ async fn answer_known(
             Ok(respond(StatusCode::OK, JSON, "{}"))
         }
         (&Method::GET, ["v1", "leases", of, "why"]) => json(&service.why(caller, lease(of)?)?),
+        (&Method::DELETE, ["v1", "servers", name]) => {
+            let name = name.parse::<ServerName>()?;
+            service.forget(caller, &name).await?;
+            Ok(respond(StatusCode::OK, JSON, "{}"))
+        }
         (&Method::GET, ["v1", "pool"]) => json(&service.pool(caller)?),
         (&Method::GET, ["v1", "history"]) => json(&service.history(caller, span(&request))?),
         (&Method::GET, ["v1", "usage"]) => json(&service.usage(caller)?),

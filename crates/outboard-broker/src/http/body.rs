@@ -37,7 +37,7 @@ struct Counts {
 }
 
 /// A body so far; its bytes are free for others when dropped.
-struct Body<'a> {
+pub(super) struct Body<'a> {
     bodies: &'a Bodies,
     owner: &'a OwnerName,
     bytes: Vec<u8>,
@@ -51,20 +51,20 @@ impl Bodies {
         owner: &OwnerName,
         most: usize,
     ) -> Result<T, No> {
-        let wrong = |sentence: String| No::new(Kind::Malformed, sentence);
-        let body =
-            timeout(PATIENCE, self.collect(request, owner, most)).await.map_err(|_| {
-                wrong(format!("the body did not come within {} s", PATIENCE.as_secs()))
-            })??;
-        serde_json::from_slice(&body.bytes).map_err(|error| {
-            // What strangers sent is not repeated.
-            let at = format!("line {}, column {}", error.line(), error.column());
-            match error.classify() {
-                serde_json::error::Category::Data => {
-                    wrong(format!("the body is not right: {error}"))
-                }
-                _ => wrong(format!("the body is no JSON ({at})")),
-            }
+        self.whole(request, owner, most).await?.parsed()
+    }
+
+    /// The same as its bytes, which count as long as somebody has them.
+    pub(super) async fn whole<'a>(
+        &'a self,
+        request: Request<Incoming>,
+        owner: &'a OwnerName,
+        most: usize,
+    ) -> Result<Body<'a>, No> {
+        let read = timeout(PATIENCE, self.collect(request, owner, most)).await;
+        read.unwrap_or_else(|_| {
+            let sentence = format!("the body did not come within {} s", PATIENCE.as_secs());
+            Err(No::new(Kind::Malformed, sentence))
         })
     }
 
@@ -90,6 +90,25 @@ impl Bodies {
 }
 
 impl Body<'_> {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What it says.
+    pub(super) fn parsed<T: DeserializeOwned>(&self) -> Result<T, No> {
+        let wrong = |sentence: String| No::new(Kind::Malformed, sentence);
+        serde_json::from_slice(&self.bytes).map_err(|error| {
+            // What strangers sent is not repeated.
+            let at = format!("line {}, column {}", error.line(), error.column());
+            match error.classify() {
+                serde_json::error::Category::Data => {
+                    wrong(format!("the body is not right: {error}"))
+                }
+                _ => wrong(format!("the body is no JSON ({at})")),
+            }
+        })
+    }
+
     /// An owner may have as many bytes as are left for others.
     fn add(&mut self, data: &Bytes) -> Result<(), No> {
         let mut counts = self.bodies.0.borrow_mut();

@@ -2,7 +2,7 @@
 
 mod requests;
 
-use crate::desk::{BEAT_MS, Change, Desk, Kind, MORE_MS, No, Rules};
+use crate::desk::{BEAT_MS, Change, Desk, Kind, MORE_MS, No, Rules, Speaker};
 use crate::open::OpenView;
 use crate::roles::Caller;
 use crate::signers::Signers;
@@ -13,8 +13,8 @@ use outboard_auth::tokens::Known;
 use outboard_pool::api::{
     Beat, BeatAnswer, Grant, HistoryView, Me, PoolView, Prolong, Role, UsageView, Why,
 };
-use outboard_pool::lease::{Lease, SigningKey, sign};
-use outboard_pool::words::LeaseNumber;
+use outboard_pool::lease::{Lease, PublicKey, SigningKey, sign};
+use outboard_pool::words::{LeaseNumber, ServerName};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -158,9 +158,16 @@ impl Service {
         Me { owner: caller.owner.clone(), group, role: caller.role }
     }
 
-    pub(crate) async fn beat(&self, caller: &Caller, beat: &Beat) -> Result<BeatAnswer, No> {
+    /// A server beats, which has proven to have that key.
+    pub(crate) async fn beat(
+        &self,
+        caller: &Caller,
+        key: Option<&PublicKey>,
+        beat: &Beat,
+    ) -> Result<BeatAnswer, No> {
         caller.must_be(&[Role::Server])?;
-        let heard = self.desk.borrow_mut().beat(&caller.owner, beat, Timestamp::now())?;
+        let speaker = Speaker { owner: caller.owner.clone(), key: key.map(PublicKey::to_text) };
+        let heard = self.desk.borrow_mut().beat(&speaker, beat, Timestamp::now())?;
         let renewed = heard.renewed.iter().map(|lease| self.sign(lease));
         let answer = renewed.collect::<Result<_, _>>().map(|renewed| BeatAnswer {
             keys: self.signers.borrow().believed(),
@@ -242,6 +249,14 @@ impl Service {
             _ => format!("the {} {} ended it", caller.role, caller.owner),
         };
         self.desk.borrow_mut().end(number, &because, Timestamp::now())?;
+        self.settle().await
+    }
+
+    /// An admin has a server be none of the pool any more.
+    pub(crate) async fn forget(&self, caller: &Caller, server: &ServerName) -> Result<(), No> {
+        caller.must_be(&[Role::Admin])?;
+        tracing::info!(%server, by = %caller.owner, "a server is forgotten");
+        self.desk.borrow_mut().forget_server(server, Timestamp::now())?;
         self.settle().await
     }
 

@@ -72,13 +72,14 @@ async fn nobody_is_told_of_a_lease_before_it_is_kept() {
     let (keeper, store) = ByHand::keeper();
     let desk = Desk::new(Rules::default(), Memory::default(), Timestamp::now());
     let key = SigningKey::generate().unwrap();
+    let of_server = SigningKey::generate().unwrap().public().clone();
     let signers = Signers::new(vec![key], None, true, Timestamp::now()).unwrap();
     let service = Service::new(desk, keeper, signers, Rc::new(Known::open(folder.path())));
     let (server, client) = (caller("servers", Role::Server), caller("ada", Role::Client));
     let purpose: Purpose = "training".parse().unwrap();
 
     let draining = beat(Condition::Draining);
-    let mut drains = pin!(service.beat(&server, &draining));
+    let mut drains = pin!(service.beat(&server, Some(&of_server), &draining));
     assert!(now(drains.as_mut()).await.is_none());
     store.keep_one();
     assert!(now(drains).await.is_some());
@@ -88,7 +89,7 @@ async fn nobody_is_told_of_a_lease_before_it_is_kept() {
     assert!(now(asked.as_mut()).await.is_none());
     // ... and meanwhile the server is back, and the request gets a lease.
     let ready = beat(Condition::Ready);
-    let mut returns = pin!(service.beat(&server, &ready));
+    let mut returns = pin!(service.beat(&server, Some(&of_server), &ready));
     assert!(now(returns.as_mut()).await.is_none());
     service.desk.borrow_mut().tick(Timestamp::now());
     let mut granted = pin!(service.settle());

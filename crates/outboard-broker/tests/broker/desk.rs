@@ -1,6 +1,6 @@
 //! What the desk promises, whatever happens to whom and when.
 
-use crate::world::{World, ask, asker, request, server};
+use crate::world::{World, ask, asker, request, server, speaker};
 use jiff::{SignedDuration, Timestamp};
 use outboard_broker::desk::{Aimed, Asker, Kind, Outcome, Rules, Stands};
 use outboard_pool::api::Ask;
@@ -543,7 +543,7 @@ fn a_name_is_the_owners_who_had_it_first() {
         gone: Vec::new(),
         start: None,
     };
-    let no = world.desk.beat(&"mallory".parse().unwrap(), &beat, world.now).unwrap_err();
+    let no = world.desk.beat(&speaker("mallory"), &beat, world.now).unwrap_err();
     assert_eq!(no.kind, Kind::Forbidden);
     assert!(no.sentence.contains("another owner"), "{no}");
 }

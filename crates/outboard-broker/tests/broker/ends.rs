@@ -1,6 +1,6 @@
 //! Servers hear of leases that are over, whatever one owner asks for and ends.
 
-use crate::world::{World, ask, asker, request, server};
+use crate::world::{World, ask, asker, request, server, speaker};
 use outboard_broker::desk::{Asker, Kind, Outcome, Rules, Stands};
 use outboard_pool::api::{Beat, LEASES_OF_A_SERVER};
 use outboard_pool::state::{Quota, Quotas};
@@ -33,7 +33,7 @@ fn says(world: &mut World, start: Option<u64>, gone: &[LeaseNumber]) -> Vec<Leas
         gone: gone.to_vec(),
         start,
     };
-    let heard = world.desk.beat(&"servers".parse().unwrap(), &beat, world.now).unwrap();
+    let heard = world.desk.beat(&speaker("servers"), &beat, world.now).unwrap();
     assert!(heard.ended.len() <= LEASES_OF_A_SERVER);
     assert_eq!(heard.more, heard.ended.len() == LEASES_OF_A_SERVER);
     heard.ended.into_iter().map(|(lease, _)| lease).collect()
@@ -105,7 +105,7 @@ fn what_is_not_confirmed_counts_for_its_owner_and_is_bounded() {
         Quotas { owners: BTreeMap::from([("ada".parse().unwrap(), quota)]), ..Quotas::default() };
     let mut world = World::new(Rules { quotas, ..Rules::default() }, vec![(server(0, 64), 0)]);
     let beat = |world: &mut World, gone: &[LeaseNumber]| {
-        let (server, by) = (server(0, 64), "servers".parse().unwrap());
+        let (server, by) = (server(0, 64), speaker("servers"));
         let (address, release) = ("gpu0:9470".into(), String::new());
         let (fingerprint, in_use, gone) = (None, Vec::new(), gone.to_vec());
         let beat = Beat { server, address, fingerprint, release, in_use, gone, start: Some(1) };
@@ -160,4 +160,24 @@ fn an_owner_gets_so_many_leases_within_a_time() {
     assert!((18..=20).contains(&count), "{count}");
     let no = world.desk.prolong(LeaseNumber(1), 60, world.now).unwrap_err();
     assert_eq!(no.kind, Kind::Unavailable);
+}
+
+#[test]
+fn requests_of_a_few_owners_that_wait_leave_room_for_others() {
+    let mut world = pool();
+    world.ask(request("ada", 2, Use::Exclusive, 0)).unwrap();
+    let mut wait = |owner: &str| {
+        let asked = ask(request(owner, 1, Use::Exclusive, 600));
+        world.desk.ask(asked, asker(owner), world.now)
+    };
+    let mut counts = Vec::new();
+    for owner in ["crowd0", "crowd1", "crowd2", "crowd3", "crowd4"] {
+        let waiting = (0..5000).take_while(|_| wait(owner).is_ok()).count();
+        counts.push(waiting);
+    }
+    assert_eq!(counts, [4096, 4096, 4096, 2048, 1024]);
+    for number in 0..100 {
+        wait(&format!("owner{number}")).unwrap();
+    }
+    assert_eq!(wait("crowd4").unwrap_err().kind, Kind::Busy);
 }

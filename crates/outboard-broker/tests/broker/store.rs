@@ -1,7 +1,7 @@
 //! What is kept survives a kill at any time, in a file and in an etcd, and has one user.
 
 use crate::places::Place;
-use crate::world::{World, ask, asker, keep, request, server};
+use crate::world::{World, ask, asker, keep, request, server, speaker};
 use outboard_broker::desk::{
     Account, Change, Desk, Former, Keys, Memory, Outcome, Rules, Stands, Used,
 };
@@ -146,7 +146,7 @@ fn grant_for_ever(place: &Place) -> ! {
         gone: Vec::new(),
         start: Some(1),
     };
-    let by = "servers".parse().expect("it is a name");
+    let by = speaker("servers");
     let (mut told, mut owner) = (Vec::new(), 0);
     loop {
         let now = jiff::Timestamp::now();

@@ -2,7 +2,7 @@
 //! a desk that is started anew from what it has kept.
 
 use jiff::{SignedDuration, Timestamp};
-use outboard_broker::desk::{Asker, Change, Desk, Memory, No, Outcome, Rules, Stands};
+use outboard_broker::desk::{Asker, Change, Desk, Memory, No, Outcome, Rules, Speaker, Stands};
 use outboard_pool::api::{Ask, Beat, LeaseUse};
 use outboard_pool::lease::{CLOCK_TOLERANCE, Lease};
 use outboard_pool::words::{
@@ -65,6 +65,11 @@ pub(crate) fn request(owner: &str, devices: u32, usage: Use, wait_seconds: u32) 
 
 pub(crate) fn ask(request: Request) -> Ask {
     Ask::new(request, "ab".repeat(32).parse().unwrap())
+}
+
+/// Who speaks for servers, all with the same key.
+pub(crate) fn speaker(owner: &str) -> Speaker {
+    Speaker { owner: owner.parse().unwrap(), key: Some(format!("key of {owner}")) }
 }
 
 /// Who asks without a token.
@@ -184,8 +189,7 @@ impl World {
             gone: played.ended.clone(),
             start: Some(played.start),
         };
-        let owner = "servers".parse().unwrap();
-        let heard = self.desk.beat(&owner, &beat, now)?;
+        let heard = self.desk.beat(&speaker("servers"), &beat, now)?;
         self.settle();
         if !is_lost {
             let played = &mut self.servers[at];
@@ -227,7 +231,7 @@ impl World {
             gone: gone.iter().copied().map(LeaseNumber).collect(),
             start: Some(sessions.into()),
         };
-        let heard = self.desk.beat(&"liars".parse().unwrap(), &beat, self.now);
+        let heard = self.desk.beat(&speaker("liars"), &beat, self.now);
         assert!(heard.is_ok());
         self.settle();
         self.desk.tick(self.now);

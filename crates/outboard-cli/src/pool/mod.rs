@@ -11,7 +11,7 @@ use clap::Subcommand;
 use miette::{IntoDiagnostic, Result};
 use outboard_broker_client::{Blocking, Method};
 use outboard_pool::api::{PoolView, UsageView, Why};
-use outboard_pool::words::LeaseNumber;
+use outboard_pool::words::{LeaseNumber, ServerName};
 use serde::Serialize;
 
 use crate::output::print;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     csv: bool,
 }
 
-#[derive(Subcommand, Clone, Copy)]
+#[derive(Subcommand, Clone)]
 enum What {
     /// The servers' devices, and what of them is free. This is the default.
     Devices,
@@ -51,6 +51,11 @@ enum What {
     Why {
         /// Its number.
         lease: u64,
+    },
+    /// Forget a server, as an admin: its name is free for another key, and its leases are over.
+    Forget {
+        /// Its name.
+        server: ServerName,
     },
     /// End a lease: one's own, or as an admin anybody's.
     End {
@@ -82,7 +87,7 @@ pub(crate) fn pool(args: &Args) -> Result<()> {
         _ => Form::Text,
     };
     let broker = args.access.broker()?;
-    match args.what.unwrap_or(What::Devices) {
+    match args.what.clone().unwrap_or(What::Devices) {
         What::Devices => {
             let view = view(&broker)?;
             show(form, &view.servers, || tables::devices(&view))
@@ -112,6 +117,11 @@ pub(crate) fn pool(args: &Args) -> Result<()> {
             let path = format!("/v1/leases/{lease}/why");
             let why: Why = broker.ask(Method::GET, &path).map_err(|error| failed(&error))?;
             show(form, &why, || tables::why(&why))
+        }
+        What::Forget { server } => {
+            let path = format!("/v1/servers/{server}");
+            broker.bytes(Method::DELETE, &path).map_err(|error| failed(&error))?;
+            print(&format!("The pool has no server {server} any more; its name is free.\n"))
         }
         What::End { lease } => {
             end(&broker, LeaseNumber(lease)).map_err(|error| failed(&error))?;

@@ -9,6 +9,9 @@ use std::net::SocketAddr;
 /// The most leases that a server uses at once: as many parts as its devices have.
 pub const LEASES_OF_A_SERVER: usize = 6400;
 
+/// The header with a server's [proof](crate::lease::prove) that a beat is of who has its key.
+pub const PROOF_HEADER: &str = "outboard-proof";
+
 /// A server registers by its first beat, and stays by the later ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {

@@ -14,6 +14,7 @@
 //! | `POST /v1/leases/N/prolong` | its asker (a scheduler), admin | [`Prolong`] | [`Grant`] |
 //! | `DELETE /v1/leases/N` | its owner, its asker, admin | | nothing |
 //! | `GET /v1/leases/N/why` | all but servers | | [`Why`] |
+//! | `DELETE /v1/servers/NAME` | admin | | nothing |
 //! | `GET /v1/pool` | all but servers | | [`PoolView`] |
 //! | `GET /v1/history?seconds=N&points=N` | all but servers | | [`HistoryView`] |
 //! | `GET /v1/usage` | all but servers | | a list of [`UsageView`] |
@@ -29,7 +30,7 @@ mod role;
 mod view;
 
 pub use ask::{Ask, Grant, Me, Prolong, Reach, Standing};
-pub use beat::{Beat, BeatAnswer, LEASES_OF_A_SERVER, LeaseUse};
+pub use beat::{Beat, BeatAnswer, LEASES_OF_A_SERVER, LeaseUse, PROOF_HEADER};
 pub use history::{HistoryView, Point};
 pub use role::Role;
 pub use view::{

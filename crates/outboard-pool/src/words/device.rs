@@ -12,6 +12,12 @@ pub const DEVICES_OF_A_SERVER: usize = 64;
 /// The most bytes of a model's name, or of a driver's version.
 pub const MODEL_LENGTH: usize = 96;
 
+/// The most labels of a server, ...
+const LABELS_OF_A_SERVER: usize = 64;
+
+/// ... and the most bytes of all of them.
+const LABELS_LENGTH: usize = 4096;
+
 /// A CUDA compute capability, such as 9.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Capability {
@@ -137,6 +143,16 @@ impl Server {
         if !is_plain(&self.driver) {
             return wrong(format!(
                 "its driver's version needs 1 to {MODEL_LENGTH} printable ASCII characters"
+            ));
+        }
+        let lengths =
+            self.labels.iter().map(|(key, value)| key.as_str().len() + value.as_str().len());
+        let length: usize = lengths.sum();
+        if self.labels.len() > LABELS_OF_A_SERVER || length > LABELS_LENGTH {
+            return wrong(format!(
+                "it has {} labels of {length} bytes; say at most {LABELS_OF_A_SERVER} of \
+                 {LABELS_LENGTH} bytes",
+                self.labels.len()
             ));
         }
         let uuids: BTreeSet<&DeviceUuid> = self.devices.iter().map(|device| &device.uuid).collect();

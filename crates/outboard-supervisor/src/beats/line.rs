@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use outboard_broker_client::{Access, AskError, Broker, Connection, Method, Patience};
 use outboard_pool::api::{Beat, BeatAnswer};
+use outboard_pool::lease::{SigningKey, prove};
 
 /// How long the broker may take for an answer.
 const PATIENCE: Patience =
@@ -21,13 +23,15 @@ pub(super) struct Line {
     /// How many brokers the pool has.
     brokers: usize,
     open: Option<Connection>,
+    /// The server's key; without a folder for it there is none.
+    key: Option<SigningKey>,
 }
 
 impl Line {
-    pub(super) fn new(access: Access) -> Line {
+    pub(super) fn new(access: Access, key: Option<SigningKey>) -> Line {
         let brokers = access.urls().count();
         let broker = Broker::new(access).reading_at_most(LONGEST_ANSWER);
-        Line { broker: broker.answering_within(PATIENCE), brokers, open: None }
+        Line { broker: broker.answering_within(PATIENCE), brokers, open: None, key }
     }
 
     /// Says how the server is, and what the broker answers that leads; or why none does.
@@ -57,7 +61,11 @@ impl Line {
             None => self.broker.open().await?,
         };
         let connection = self.open.insert(connection);
-        connection.ask(Method::POST, PATH, Some(beat)).await
+        // All of a beat has a form in JSON.
+        let body = serde_json::to_vec(beat).unwrap_or_default();
+        let key = self.key.as_ref();
+        let proof = key.and_then(|key| prove(&body, key, Timestamp::now()));
+        connection.ask_proven(Method::POST, PATH, body, proof.as_deref()).await
     }
 }
 

@@ -9,6 +9,7 @@ mod line;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -52,10 +53,14 @@ pub(crate) struct Beats {
 }
 
 impl Beats {
-    /// For a server that listens there.
-    pub(crate) fn new(broker: &Broker, listens: SocketAddr) -> Result<Beats, PoolError> {
+    /// For a server that listens there, with its state in that folder.
+    pub(crate) fn new(
+        broker: &Broker,
+        listens: SocketAddr,
+        state: Option<&Path>,
+    ) -> Result<Beats, PoolError> {
         let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let line = Line::new(broker.access()?);
+        let line = Line::new(broker.access()?, Broker::key(state)?);
         let address =
             broker.address.clone().unwrap_or_else(|| describe::reached_at(listens, &machine));
         let broker = broker.clone();

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use outboard_auth::certificate::{read_certificates, read_chain};
 use outboard_auth::files::read_secret;
 use outboard_broker_client::{Access, Urls};
+use outboard_pool::lease::SigningKey;
 use outboard_pool::words::LabelText;
 use outboard_transport::tls::{Anchor, Fingerprint};
 
 use super::error::PoolError;
+use super::own_key::own_key;
 
 /// A broker to which a server says how it is.
 #[derive(Debug, Clone)]
@@ -46,6 +48,11 @@ impl Broker {
         let own = own.transpose().map_err(|error| failed(&error))?;
         let access = Access::new(self.urls.clone(), anchor, own, self.token()?);
         access.map_err(|error| failed(&error))
+    }
+
+    /// The key to which the server's name there belongs.
+    pub(crate) fn key(state: Option<&Path>) -> Result<Option<SigningKey>, PoolError> {
+        state.map(own_key).transpose()
     }
 
     /// The server's token there.

@@ -9,6 +9,7 @@ mod ended;
 mod error;
 mod leases;
 mod notes;
+mod own_key;
 mod parts;
 mod proofs;
 
