@@ -289,8 +289,11 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.files.apply(&mut config)?;
     if args.standing.only_checks() {
         crate::driver::is_there(&driver)?;
-        return outboard_supervisor::could_serve(&config)
-            .map_err(|error| cannot_serve(&error).into());
+        outboard_supervisor::could_serve(&config).map_err(|error| cannot_serve(&error))?;
+        if std::env::var_os(outboard_supervisor::LISTENS_AT).is_some() {
+            println!("{}", outboard_supervisor::INHERITS);
+        }
+        return Ok(());
     }
     let socket = match &config.socket {
         Socket::At(path) if args.private => Some(path.clone()),

@@ -102,11 +102,11 @@ impl Doors {
         };
         let records = supervisor.sessions.records();
         let notes = records.as_deref().map(Records::path);
-        if let Err(reason) =
-            self.accept_while(supervisor, upgrade::check(program, address, notes)).await
-        {
-            return reason;
-        }
+        let checked = self.accept_while(supervisor, upgrade::check(program, address, notes)).await;
+        let inherits = match checked {
+            Ok(inherits) => inherits,
+            Err(reason) => return reason,
+        };
         notify::reloading();
         supervisor.drain.pause(true);
         // Clients that connect from now on wait until the new program accepts them.
@@ -114,6 +114,12 @@ impl Doors {
         tokio::join!(supervisor.warm.stop(), supervisor.gauges.stop());
         let reason = match timeout(upgrade::SETTLE, supervisor.sessions.hold_lending()).await {
             Ok(_settled) => {
+                if !inherits {
+                    tracing::warn!(
+                        "the next release cannot show sessions that it is their server: they take the first process of this user for it"
+                    );
+                    supervisor.sessions.unseal().await;
+                }
                 asker.becomes(|| becoming(supervisor, program)).await;
                 let door = self.door.as_ref().map(Door::as_fd);
                 let sockets = [listener.as_fd()].into_iter().chain(door);
@@ -128,6 +134,9 @@ impl Doors {
                 )
             }
         };
+        if !inherits {
+            supervisor.sessions.seal_again();
+        }
         supervisor.drain.pause(false);
         supervisor.warm.go_on();
         supervisor.gauges.go_on();

@@ -81,7 +81,7 @@ use outside::Outside;
 use shares::Descriptors;
 use supervisor::Supervisor;
 use upgrade::{Asker, Coming, Counter, Inherited};
-pub use upgrade::{LISTENS_AT, could_serve};
+pub use upgrade::{INHERITS, LISTENS_AT, could_serve};
 use warm::Warm;
 
 /// Serves until SIGTERM or SIGINT, lets sessions finish for [a while](standing::Config::drain),

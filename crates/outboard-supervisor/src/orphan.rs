@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use outboard_control::messages::ToSupervisor;
+use outboard_control::messages::{self, ToSupervisor, ToWorker};
 use outboard_control::number::Number;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -67,6 +67,11 @@ pub(super) async fn collect(
         asked.spawn_local(async move {
             match timeout(ANSWERS_WITHIN, ask(&records, session, record)).await {
                 Ok(Ok(orphan)) => Ok(orphan),
+                // A worker that others keep busy may turn anybody away. One that has ended listens
+                // no more.
+                Ok(Err(error)) if messages::has_gone(&error) || is_end(&error) => {
+                    Err((session, records.connect(session).err().unwrap_or(error)))
+                }
                 Ok(Err(error)) => Err((session, error)),
                 Err(_) => Err((session, io::ErrorKind::TimedOut.into())),
             }
@@ -77,10 +82,7 @@ pub(super) async fn collect(
         match outcome {
             Ok(Ok(orphan)) => orphans.push(orphan),
             Ok(Err((session, error))) => match error.kind() {
-                io::ErrorKind::ConnectionRefused
-                | io::ErrorKind::NotFound
-                | io::ErrorKind::ConnectionReset
-                | io::ErrorKind::UnexpectedEof => {
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
                     tracing::info!(session = %Number(session), "a session of an earlier server has ended");
                     records.remove(session);
                 }
@@ -95,11 +97,18 @@ pub(super) async fn collect(
     (orphans, late)
 }
 
+fn is_end(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof
+}
+
 /// Has a worker return what it kept.
 async fn ask(records: &Records, session: u64, record: Record) -> io::Result<Orphan> {
     // Whoever answers was alive before, and so was it when its process was opened: the number means
     // the same process.
     let worker = Worker::adopt(record.worker, records.connect(session)?)?;
+    if let Some(secret) = record.secret() {
+        worker.send(&ToWorker::Inherit { secret }, None)?;
+    }
     let (kept, shared, held) = (Vec::new(), Vec::new(), HashMap::new());
     let mut orphan = Orphan { session, record, worker, kept, shared, held, suspended: false };
     let unexpected = || io::Error::new(io::ErrorKind::InvalidData, "it says what it should not");

@@ -2,7 +2,8 @@
 //!
 //! For each session there is a file with all that a supervisor must know of it, and a socket at
 //! which its worker waits for the next supervisor when its own has ended. Both lie in a folder that
-//! only the server's user can enter: a process that connects there is a supervisor, and a
+//! only the server's user can enter. Workers may be of that user: their sandbox lets them connect,
+//! and read no file there. So a process that knows the secret in a file is a supervisor, and a
 //! supervisor wrote the files. A worker is never asked what it may do.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -31,6 +32,7 @@ use outboard_control::messages::Start;
 use outboard_control::meter::Meter;
 use outboard_control::number::Number;
 use outboard_pool::words::LeaseNumber;
+use outboard_transport::random;
 
 /// The folder.
 #[derive(Debug)]
@@ -68,6 +70,10 @@ pub(super) struct Record {
     /// Whether its connections are encrypted.
     #[serde(default)]
     pub(super) secure: bool,
+    /// What the session's supervisors have and no worker, in hexadecimal digits. A worker of an
+    /// earlier release believes without.
+    #[serde(default)]
+    secret: String,
     /// Its admission, if it needed one.
     #[serde(default)]
     pub(super) place: Option<Request>,
@@ -94,8 +100,14 @@ fn now() -> u64 {
 }
 
 impl Record {
-    pub(super) fn new(start: &Start, about: &About, worker: u32, board: String) -> Record {
-        Record {
+    pub(super) fn new(
+        start: &Start,
+        about: &About,
+        worker: u32,
+        board: String,
+    ) -> io::Result<Record> {
+        let secret = u128::from_le_bytes(random()?);
+        Ok(Record {
             session: Number(start.session).to_string(),
             key: format!("{:032x}", start.key),
             worker,
@@ -106,13 +118,14 @@ impl Record {
             identity: about.identity.clone(),
             holder: about.holder.clone(),
             secure: start.secure.is_some(),
+            secret: format!("{secret:032x}"),
             place: about.place.as_ref().and_then(|place| place.request()),
             lease: about.lease.as_ref().map(|held| held.number()),
             seat: None,
             since: now(),
             board,
             meter: Meter::layout(),
-        }
+        })
     }
 
     pub(super) fn session(&self) -> Option<u64> {
@@ -121,6 +134,11 @@ impl Record {
 
     pub(super) fn key(&self) -> Option<u128> {
         u128::from_str_radix(&self.key, 16).ok()
+    }
+
+    /// What proves to the worker that this process is its next supervisor, if it asks for proof.
+    pub(super) fn secret(&self) -> Option<u128> {
+        u128::from_str_radix(&self.secret, 16).ok()
     }
 
     pub(super) fn about(
@@ -351,7 +369,7 @@ mod tests {
         let at = Folder::At(folder.clone());
         let address = "127.0.0.1:1".parse().unwrap();
         let records = Records::open(&at, address).unwrap().unwrap();
-        let record = Record::new(&start(), &about(), 77, "board".into());
+        let record = Record::new(&start(), &about(), 77, "board".into()).unwrap();
         let socket = records.add(0xabc, &record).unwrap();
         assert_eq!((record.session(), record.key()), (Some(0xabc), Some(1 << 100)));
         assert!(
@@ -382,10 +400,19 @@ mod tests {
 
     #[test]
     fn fields_of_other_releases_do_no_harm() {
-        let record = Record::new(&start(), &about(), 77, "board".into());
+        let record = Record::new(&start(), &about(), 77, "board".into()).unwrap();
         let mut value = serde_json::to_value(&record).unwrap();
         value["later"] = serde_json::json!({"more": [1, 2]});
-        assert_eq!(serde_json::from_value::<Record>(value).unwrap(), record);
+        assert_eq!(serde_json::from_value::<Record>(value.clone()).unwrap(), record);
+        // One that an earlier release has written.
+        value.as_object_mut().unwrap().remove("secret");
+        assert_eq!(serde_json::from_value::<Record>(value).unwrap().secret(), None);
+    }
+
+    #[test]
+    fn each_session_has_a_secret_of_its_own() {
+        let record = || Record::new(&start(), &about(), 77, "board".into()).unwrap().secret();
+        assert!(record().is_some() && record() != record());
     }
 
     #[test]

@@ -37,6 +37,7 @@ use outboard_control::meter::{Meter, Reading};
 use outboard_control::number::Number;
 use outboard_control::trace::Span;
 use outboard_transport::ivshmem::Allotted;
+use outboard_transport::tls;
 use outboard_wire::Code;
 
 /// All sessions of a supervisor.
@@ -89,6 +90,9 @@ pub(super) struct Heritage {
 
 /// Connections that may be on their way to a worker.
 const ON_THE_WAY: usize = outboard_wire::limits::MAX_LANES + 1;
+/// How long orders may take to all workers: their tasks run in this thread.
+const ORDERS_ARRIVE: Duration = Duration::from_millis(200);
+
 impl Table {
     /// Spans have come from a worker.
     fn spans(&self, session: u64, spans: Vec<Span>, dropped: u64, last: bool) {
@@ -192,7 +196,7 @@ impl Sessions {
         (connection, region): (BorrowedFd<'_>, Option<&Allotted>),
     ) -> io::Result<Welcomed> {
         let session = start.session;
-        let mut record = Record::new(&start, &about, worker.id(), self.table.layout.clone());
+        let mut record = Record::new(&start, &about, worker.id(), self.table.layout.clone())?;
         let leased = about.lease.as_ref().filter(|_| about.kind == Kind::Session);
         let seat = leased.map(|held| held.sit()).transpose()?;
         record.seat = seat.as_ref().map(Seated::number);
@@ -288,6 +292,9 @@ impl Sessions {
         let Some(records) = &self.table.records else { return };
         let outlive = self.table.outlive.map(|time| time.as_secs());
         let settled = records.add(session, record).and_then(|home| {
+            let seal = record.secret().map(|secret| tls::seal(secret, session));
+            let seal = seal.ok_or(io::ErrorKind::InvalidData)?;
+            worker.send(&ToWorker::Heir { seal }, None)?;
             worker.send(&ToWorker::Home { outlive }, Some(home.as_fd()))?;
             worker.send(&ToWorker::Keep { tag: kept::BOARD }, Some(self.table.shared.as_fd()))?;
             if let Some(account) = account {
@@ -297,6 +304,27 @@ impl Sessions {
         });
         if let Err(error) = settled {
             tracing::warn!(session = %Number(session), %error, "the session cannot be noted for the next server; it ends with this one");
+        }
+    }
+
+    /// Has sessions believe a next supervisor that proves nothing, and gives this time to reach
+    /// their workers.
+    pub(super) async fn unseal(&self) {
+        for entry in self.table.sessions.borrow().values() {
+            // It may be ending.
+            let _ = entry.orders.send(ToWorker::Unseal);
+        }
+        tokio::time::sleep(ORDERS_ARRIVE).await;
+    }
+
+    /// Undoes this.
+    pub(super) fn seal_again(&self) {
+        let Some(records) = &self.table.records else { return };
+        let sessions = self.table.sessions.borrow();
+        for (session, record) in records.all() {
+            if let (Some(entry), Some(secret)) = (sessions.get(&session), record.secret()) {
+                let _ = entry.orders.send(ToWorker::Inherit { secret });
+            }
         }
     }
 

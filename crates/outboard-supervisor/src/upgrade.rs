@@ -49,6 +49,9 @@ const VARIABLE: &str = "OUTBOARD_TAKES_OVER";
 pub const LISTENS_AT: &str = "OUTBOARD_CHECKS_FOR";
 /// And where the server notes its sessions, if it does: the next program looks for them there.
 const NOTES_IN: &str = "OUTBOARD_CHECKS_NOTES";
+/// What a program that only checks says if it can go on with sessions whose workers want to be
+/// shown that it is their server. Releases before did not say it, and could not.
+pub const INHERITS: &str = "goes on with sealed sessions";
 /// Variables by which systemd passes on descriptors; they were for the first program only.
 const FOR_THE_FIRST: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 /// Signals that must not end the process while they have no handler.
@@ -88,12 +91,13 @@ impl Coming {
 }
 
 /// Has the new program say whether it could serve at the address that this one listens at, and go
-/// on with the sessions noted in the folder; the error is its reason.
+/// on with the sessions noted in the folder; the error is its reason. True if it is of a release
+/// that knows how to show their workers that it is their server.
 pub(super) async fn check(
     program: &Program,
     address: SocketAddr,
     notes: Option<&Path>,
-) -> Result<(), String> {
+) -> Result<bool, String> {
     let arguments = program.check.get(1..).unwrap_or_default();
     let mut command = Command::new(&program.path);
     command.args(arguments).env_remove(VARIABLE).stdin(Stdio::null()).kill_on_drop(true);
@@ -119,7 +123,8 @@ pub(super) async fn check(
         }
     };
     if output.status.success() {
-        return Ok(());
+        let said = String::from_utf8_lossy(&output.stdout);
+        return Ok(said.lines().any(|line| line == INHERITS));
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -371,7 +376,7 @@ mod tests {
             check: check.iter().map(OsString::from).collect(),
         };
         let here = || SocketAddr::from(([127, 0, 0, 1], 9));
-        let failed = |said: Result<(), String>| said.unwrap_err();
+        let failed = |said: Result<bool, String>| said.unwrap_err();
         let sh = program("/bin/sh", &["sh", "-c", "echo no device >&2; exit 3"]);
         assert!(failed(check(&sh, here(), None).await).contains("(exit status: 3): no device"));
         assert!(
@@ -381,7 +386,10 @@ mod tests {
         let told =
             "test $OUTBOARD_CHECKS_FOR = 127.0.0.1:9 && test $OUTBOARD_CHECKS_NOTES = /notes";
         let told = program("/bin/sh", &["sh", "-c", told]);
-        assert_eq!(check(&told, here(), Some(Path::new("/notes"))).await, Ok(()));
+        assert_eq!(check(&told, here(), Some(Path::new("/notes"))).await, Ok(false));
+        let says = format!("echo {INHERITS}");
+        let newer = program("/bin/sh", &["sh", "-c", &says]);
+        assert_eq!(check(&newer, here(), None).await, Ok(true));
         assert!(check(&told, here(), None).await.is_err());
     }
 

@@ -63,6 +63,18 @@ pub enum ToWorker {
         /// Which descriptor it is: a tag of [kept].
         tag: u8,
     },
+    /// The next supervisor is whoever proves, by `inherit`, that it has the secret of the session's supervisors. Sent before `home`.
+    Heir {
+        /// The seal that `outboard_transport::tls::seal` makes of the secret.
+        seal: [u8; 32],
+    },
+    /// First message of the next supervisor, before which the worker says nothing to it. The worker skips it if the session's first supervisor was of a release that sent no `heir`. Also undoes `unseal`.
+    Inherit {
+        /// The secret of the session's supervisors.
+        secret: u128,
+    },
+    /// The next supervisor is of a release that proves nothing, as the administrator wants: take the first process of the server's user for it.
+    Unseal,
     /// The session's meter is attached. Sent after the board.
     Meter,
     /// End the session now.
@@ -158,6 +170,15 @@ impl Encode for ToWorker {
                 writer.u8(33);
                 writer.put(tag);
             }
+            ToWorker::Heir { seal } => {
+                writer.u8(34);
+                writer.put(seal);
+            }
+            ToWorker::Inherit { secret } => {
+                writer.u8(35);
+                writer.put(secret);
+            }
+            ToWorker::Unseal => writer.u8(36),
             ToWorker::Meter => writer.u8(40),
             ToWorker::End { sentence } => {
                 writer.u8(41);
@@ -210,6 +231,9 @@ impl<'a> Decode<'a> for ToWorker {
             21 => ToWorker::ResumableLane { secure: reader.get()?, point: reader.get()? },
             32 => ToWorker::Home { outlive: reader.get()? },
             33 => ToWorker::Keep { tag: reader.get()? },
+            34 => ToWorker::Heir { seal: reader.get()? },
+            35 => ToWorker::Inherit { secret: reader.get()? },
+            36 => ToWorker::Unseal,
             40 => ToWorker::Meter,
             41 => ToWorker::End { sentence: reader.get()? },
             42 => ToWorker::Trace { on: reader.get()?, root: reader.get()? },

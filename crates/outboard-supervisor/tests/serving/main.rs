@@ -47,7 +47,10 @@ fn main() -> ExitCode {
         }
         Some("tls-supervisor") => parts::tls_supervisor(args[1].clone().into()),
         // Asked by a supervisor that is to become this program again.
-        Some("check") => ExitCode::SUCCESS,
+        Some("check") => {
+            println!("{}", outboard_supervisor::INHERITS);
+            ExitCode::SUCCESS
+        }
         Some("client") => parts::client(&args[1], Choice::Tcp),
         Some("leaving-client") => parts::leaving_client(&args[1]),
         Some("shm-client") => parts::client(&args[1], Choice::Shm),

@@ -1,14 +1,19 @@
 //! Servers that stop, and sessions that go on without theirs.
 
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_client::link::{ConnectError, handshake};
+use outboard_control::messages::{self, ToSupervisor, ToWorker};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Stream, Transport};
 use outboard_wire::ContextId;
+use outboard_wire::handshake::resume::Point;
 use outboard_wire::handshake::{Purpose, RefusalCode, Welcome};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tempfile::TempDir;
 
 use super::copies::upload;
@@ -28,6 +33,7 @@ scenarios! {
     sessions_end_when_their_time_is_up
     a_stopping_server_without_sessions_ends_at_once
     sessions_go_on_when_their_server_is_killed
+    who_only_has_the_user_of_the_server_takes_over_no_session
     a_session_without_a_server_ends_with_its_client
     a_session_waits_for_the_next_server_only_so_long
     a_worker_that_does_not_answer_holds_up_nobody_and_is_taken_over_later
@@ -250,6 +256,45 @@ fn sessions_go_on_when_their_server_is_killed() {
     wait_until("the workers' end", || !runs(worker) && !runs(process(&welcome)));
     assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())));
     assert_eq!(standing.files(), 0);
+}
+
+/// A worker that a client controls has the server's user, and may connect to any Unix socket of
+/// this user's.
+fn who_only_has_the_user_of_the_server_takes_over_no_session() {
+    let mut standing = Standing::start(None);
+    let (link, worker) = connect(standing.address(), vec![]).unwrap();
+    let homes = std::fs::read_dir(standing.folder.path()).unwrap().flatten();
+    let homes = homes.flat_map(|folder| std::fs::read_dir(folder.path()).unwrap().flatten());
+    let home =
+        homes.map(|entry| entry.path()).find(|path| path.extension() == Some("sock".as_ref()));
+    let home = SocketAddrUnix::new(home.unwrap()).unwrap();
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    // It stands first in line, and asks for the session as the next server would for a client.
+    let attacker = socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+    rustix::net::connect(&attacker, &home).unwrap();
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let point = Point { lane: 0, attempt: 1 << 40, received: 0 };
+    let go_on = ToWorker::GoOn { secure: false, point };
+    messages::send(attacker.as_fd(), &go_on, Some(theirs.as_fd())).unwrap();
+    drop(theirs);
+    standing.kill();
+    let heard = messages::receive::<ToSupervisor>(attacker.as_fd());
+    assert!(!matches!(heard, Ok(Some(_))), "{heard:?}");
+    let mut said = Vec::new();
+    let _ = (&ours).read_to_end(&mut said);
+    assert!(said.is_empty(), "{said:?}");
+    works(&link);
+    standing.start_again();
+    works(&link);
+    assert!(runs(worker));
+    // The same while the server becomes another release.
+    let again = socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+    rustix::net::connect(&again, &home).unwrap();
+    standing.upgrade();
+    works(&link);
+    upload(&link, 1 << 20, 256 << 10);
+    let heard = messages::receive::<ToSupervisor>(again.as_fd());
+    assert!(!matches!(heard, Ok(Some(_))), "{heard:?}");
 }
 
 fn a_session_without_a_server_ends_with_its_client() {

@@ -233,6 +233,12 @@ pub fn tag(key: u128, what: &[u8]) -> [u8; 32] {
     bytes
 }
 
+/// What a session's worker knows of the secret that its supervisors, one after the other, have: it
+/// recognises who has the secret, and cannot tell it.
+pub fn seal(secret: u128, session: u64) -> [u8; 32] {
+    tag(secret, &[&b"supervisor of session "[..], &session.to_le_bytes()].concat())
+}
+
 /// The ticket with which another server's worker may call the worker of a session that has this
 /// key.
 pub fn ticket(key: u128, session: u64, link: u32) -> Ticket {

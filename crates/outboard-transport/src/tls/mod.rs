@@ -26,7 +26,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::{ClientConfig, ServerConfig};
 
 pub use config::{
-    Anchor, Fingerprint, SetupError, client_config, provider, server_config, tag, ticket,
+    Anchor, Fingerprint, SetupError, client_config, provider, seal, server_config, tag, ticket,
 };
 pub use kernel::Records;
 pub use pem::{PemError, certificates_in};

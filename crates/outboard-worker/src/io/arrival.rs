@@ -105,7 +105,7 @@ fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
         // It died before its death could be watched.
         return Ok(None);
     }
-    let mut home = Home::new(control.as_fd());
+    let mut home = Home::new(control.as_fd(), start.session);
     let mut region = None;
     loop {
         match messages::receive(control.as_fd())? {
@@ -113,6 +113,7 @@ fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
                 outboard_control::board::join(memory.as_fd(), start.process)?
             }
             Some((ToWorker::Home { outlive }, Some(listener))) => home.settle(listener, outlive),
+            Some((ToWorker::Heir { seal }, _)) => home.seal(seal),
             Some((ToWorker::Keep { tag }, Some(descriptor))) => home.keep(tag, descriptor),
             Some((ToWorker::Account { seat }, Some(memory))) => {
                 outboard_control::account::join(memory.as_fd(), seat)?

@@ -42,6 +42,15 @@ impl Opening {
         Opening { secure, moving, borrowing, under_way: Places::default() }
     }
 
+    /// Whether connections may be in the clear. Those of a session that has begun encrypted never
+    /// are, whatever a supervisor says.
+    pub(super) fn allows_clear(&self) -> io::Result<()> {
+        match self.secure {
+            None => Ok(()),
+            Some(_) => Err(io::Error::other("the session's connections are encrypted")),
+        }
+    }
+
     /// Opens a connection and hands it to `then`, with what encrypts it: in a thread of its own if
     /// something is expected of the other side, so that no connection waits for another.
     pub(super) fn open(
@@ -55,6 +64,9 @@ impl Opening {
         let secure = self.secure.as_ref().filter(|_| encrypted);
         if encrypted && secure.is_none() {
             return Err(io::Error::other("the session's connections are not encrypted"));
+        }
+        if !encrypted {
+            self.allows_clear()?;
         }
         let secure = secure.map(|secure| match whose {
             Whose::Client => secure.clone(),

@@ -177,7 +177,10 @@ impl Further {
                 }
             }
             (ToWorker::Memory, Some(connection)) => {
-                if let Err(error) = self.switch.arrived(connection, &self.welcome.encode()) {
+                let shared = self.opening.allows_clear();
+                if let Err(error) =
+                    shared.and_then(|()| self.switch.arrived(connection, &self.welcome.encode()))
+                {
                     tracing::warn!(%error, "no memory is shared with the client");
                 }
             }
@@ -194,6 +197,9 @@ impl Further {
                 // A disconnected client keeps its session until it returns or its time is up.
                 let _ = self.replier.notice(outboard_wire::notice::WANTED, |_| ());
             }
+            (ToWorker::Unseal, _) => self.home.unseal(),
+            // One of the next release, after one that proved nothing.
+            (ToWorker::Inherit { secret }, _) => self.home.seal_again(secret),
             (ToWorker::Trace { on, root }, _) => crate::spans::set(on, root, control),
             (ToWorker::End { sentence }, _) => {
                 // A client that closes the connection then is not waited for.
@@ -226,6 +232,7 @@ impl Further {
                 | ToWorker::Account { .. }
                 | ToWorker::Region { .. }
                 | ToWorker::Home { .. }
+                | ToWorker::Heir { .. }
                 | ToWorker::Keep { .. }
                 | ToWorker::Meter,
                 _,
@@ -264,6 +271,7 @@ impl Further {
     ) -> io::Result<()> {
         let Welcome { session, key, .. } = self.welcome;
         if unix::is_unix(connection.as_fd()) {
+            self.opening.allows_clear()?;
             let (stream, socket) = stream_switch::stream(connection)?;
             let socket = socket.ok_or(io::ErrorKind::NotConnected)?;
             let peers = self.replier.peers();
