@@ -4,6 +4,7 @@
 //! Later versions only add fields, and a receiver skips unknown ones; [`VERSION`] increases when
 //! that is not enough.
 
+pub(crate) mod secret;
 mod upgrade;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,9 @@ const LOOKED_EVERY: Duration = Duration::from_millis(50);
 pub struct Question {
     /// [`VERSION`] of the sender.
     pub version: u32,
+    /// The secret beside the server's socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
     /// The request.
     pub ask: Ask,
 }
@@ -255,6 +259,7 @@ pub(crate) fn framed(message: &impl Serialize) -> io::Result<Vec<u8>> {
 pub struct Admin {
     stream: UnixStream,
     path: PathBuf,
+    secret: Option<String>,
 }
 
 impl Admin {
@@ -268,12 +273,15 @@ impl Admin {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        Ok(Admin { stream, path: path.to_owned() })
+        // The server that has just been reached has put it there.
+        let secret = secret::read(path)?;
+        Ok(Admin { stream, path: path.to_owned(), secret })
     }
 
     /// Asks one thing. Returns an error for a request that the server declines.
     pub fn ask(&mut self, ask: Ask) -> io::Result<Answer> {
-        let question = framed(&Question { version: VERSION, ask })?;
+        let secret = self.secret.clone();
+        let question = framed(&Question { version: VERSION, secret, ask })?;
         self.stream.write_all(&question).map_err(|error| silent(error, &self.stream))?;
         let reply: Reply = self.read().map_err(|error| silent(error, &self.stream))?;
         match reply.answer {

@@ -1,4 +1,5 @@
-//! The administrators' socket: lists and ends sessions. For the server's own user and root.
+//! The administrators' socket: lists and ends sessions. For the server's own user and root, but not
+//! for workers, which may be of that user.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,10 +23,12 @@ use super::sharing::{self, Mode, Modes};
 use super::supervisor::Supervisor;
 use super::traces::LAST_SPANS;
 use super::upgrade::Step;
+use crate::admin::secret::{Draft, Secret};
 use crate::admin::{
     Answer, Ask, Held, KeptPlace, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply,
     Session, VERSION, Which, beside, framed,
 };
+use outboard_auth::sparing::STRANGERS;
 use outboard_control::meter::{CLASSES, ERRORS, Reading, WAYS};
 use outboard_control::number::Number;
 
@@ -37,20 +40,26 @@ const ENDED: &str = "ended by the server's administrator";
 /// The socket, open.
 pub(super) struct Desk {
     door: Door,
+    secret: Rc<Secret>,
 }
 
 impl Desk {
     /// Opens the socket, if there is to be one.
     pub(super) fn open(config: &Config, port: u16) -> Result<Option<Desk>, ServeError> {
+        let listening = |path: &Path| {
+            let draft = Draft::make(path)?;
+            let door = Door::listen(path, Access::Owner)?;
+            Ok((door, draft.place()?))
+        };
         let opened = |path: &Path| {
             let folder = path.parent().unwrap_or(Path::new("/"));
-            local::make_folder(folder, Access::Owner)
-                .and_then(|()| Door::listen(path, Access::Owner))
+            local::make_folder(folder, Access::Owner).and_then(|()| listening(path))
         };
-        let door = match (&config.admin, &config.socket) {
+        let (door, secret) = match (&config.admin, &config.socket) {
             (Socket::Off, _) => return Ok(None),
-            (Socket::At(path), _) => Door::listen(path, Access::Owner).map_err(|error| {
-                ServeError::Listen { address: path.display().to_string(), error }
+            (Socket::At(path), _) => listening(path).map_err(|error| ServeError::Listen {
+                address: path.display().to_string(),
+                error,
             })?,
             (Socket::Usual, socket) => {
                 let path: PathBuf = match socket {
@@ -58,7 +67,7 @@ impl Desk {
                     _ => beside(&local::usual(port)),
                 };
                 match opened(&path) {
-                    Ok(door) => door,
+                    Ok(opened) => opened,
                     Err(error) => {
                         tracing::warn!(path = %path.display(), %error, "no socket for administrators");
                         return Ok(None);
@@ -67,7 +76,7 @@ impl Desk {
             }
         };
         tracing::info!(path = %door.path().display(), "a socket for administrators");
-        Ok(Some(Desk { door }))
+        Ok(Some(Desk { door, secret: Rc::new(secret) }))
     }
 
     /// Serves administrators. Never ends.
@@ -81,15 +90,17 @@ impl Desk {
                     continue;
                 }
             };
-            if !self.door.admits(&stream) {
-                tracing::warn!(peer = ?stream.peer_cred().ok(), "somebody else came to the administrators' socket");
+            if !self.door.admits(&stream) || supervisor.is_workers(&stream) {
+                if let Some(left_out) = STRANGERS.admits("administrator") {
+                    tracing::warn!(peer = ?stream.peer_cred().ok(), left_out, "somebody else came to the administrators' socket");
+                }
                 continue;
             }
             // More of them are not expected, and see the connection closed.
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-            let supervisor = Rc::clone(&supervisor);
+            let (supervisor, secret) = (Rc::clone(&supervisor), Rc::clone(&self.secret));
             tokio::task::spawn_local(async move {
-                if let Err(error) = attend(&supervisor, stream).await {
+                if let Err(error) = attend(&supervisor, &secret, stream).await {
                     tracing::debug!(%error, "an administrator goes");
                 }
                 drop(place);
@@ -99,7 +110,11 @@ impl Desk {
 }
 
 /// Answers one administrator's questions until it goes.
-async fn attend(supervisor: &Supervisor, mut stream: UnixStream) -> io::Result<()> {
+async fn attend(
+    supervisor: &Supervisor,
+    secret: &Secret,
+    mut stream: UnixStream,
+) -> io::Result<()> {
     loop {
         let mut len = [0; 4];
         // It may look on for as long as it likes.
@@ -114,6 +129,9 @@ async fn attend(supervisor: &Supervisor, mut stream: UnixStream) -> io::Result<(
         let mut bytes = vec![0; len];
         timeout(PATIENCE, stream.read_exact(&mut bytes)).await??;
         let answer = match serde_json::from_slice::<Question>(&bytes) {
+            Ok(Question { secret: shown, .. }) if !secret.is(shown.as_deref()) => {
+                return reply(&mut stream, Answer::Error(not_shown())).await;
+            }
             Ok(Question { ask: Ask::Upgrade, .. }) => {
                 upgrade(supervisor, &mut stream).await?;
                 continue;
@@ -126,6 +144,13 @@ async fn attend(supervisor: &Supervisor, mut stream: UnixStream) -> io::Result<(
         };
         reply(&mut stream, answer).await?;
     }
+}
+
+fn not_shown() -> String {
+    Code::AdminDenied.end(&format!(
+        "this server ({}) is administered by whoever shows the secret beside its socket, which this command did not: use the command of the server's release, or one that is newer; the signal SIGUSR2 upgrades the server without",
+        env!("CARGO_PKG_VERSION")
+    ))
 }
 
 /// Has the server become another release. What it answers last is why that is not to be: there is

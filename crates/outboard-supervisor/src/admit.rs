@@ -48,7 +48,7 @@ pub(super) async fn admit(
     let hello = match hello {
         Ok(Ok(_)) if matches!(peer, Peer::Local { admitted: false, .. }) => Err(refuse(
             RefusalCode::NotAllowed,
-            "this socket is for the server's own user and root; `outboard serve --socket-access` lets others in",
+            "this socket is for the server's own user and root, and not for workers; `outboard serve --socket-access` lets other users in",
         )),
         Ok(hello) => hello,
         Err(_) => {

@@ -156,7 +156,7 @@ impl Doors {
                     Ok((stream, peer)) => accept(supervisor, secure::Unknown(stream), Peer::Remote(peer)),
                     Err(error) => cannot_accept(&error).await,
                 },
-                accepted = knock(self.door.as_ref()) => match accepted {
+                accepted = knock(supervisor, self.door.as_ref()) => match accepted {
                     Ok((stream, peer)) => accept(supervisor, stream, peer),
                     Err(error) => cannot_accept(&error).await,
                 },
@@ -219,10 +219,11 @@ async fn call(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAd
 }
 
 /// The next client at the socket, if there is one.
-async fn knock(door: Option<&Door>) -> io::Result<(UnixStream, Peer)> {
+async fn knock(supervisor: &Supervisor, door: Option<&Door>) -> io::Result<(UnixStream, Peer)> {
     let Some(door) = door else { return std::future::pending().await };
     let stream = door.accept().await?;
     let user = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
-    let peer = Peer::Local { user, admitted: door.admits(&stream) };
+    let peer =
+        Peer::Local { user, admitted: door.admits(&stream) && !supervisor.is_workers(&stream) };
     Ok((stream, peer))
 }

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::local::check_folder;
+use crate::admin::secret;
 
 /// How long another server may take to put a socket into its folder.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -80,6 +81,8 @@ pub(super) fn sweep(folder: &Path) {
         let (name, path) = (entry.file_name(), entry.path());
         let text = name.to_string_lossy();
         if is_a_servers(&text) && is_nobodys(&turn.0, &name) && fs::remove_file(&path).is_ok() {
+            // Another file beside it is there only for administrators' sockets.
+            let _ = fs::remove_file(secret::beside(&path));
             tracing::info!(path = %path.display(), "removed the socket of a server that is no more");
         } else if text.ends_with(".sessions") && check_folder(&path, 0o077).is_ok() {
             sweep_sessions(&path);
@@ -137,6 +140,7 @@ mod tests {
             drop(UnixListener::bind(folder.join(name)).unwrap());
         }
         fs::write(folder.join("2.sock"), "no socket").unwrap();
+        fs::write(folder.join("1.admin.secret"), "").unwrap();
         fs::write(sessions.join("a.json"), "").unwrap();
         let _serves = UnixListener::bind(folder.join("3.sock")).unwrap();
         // One that is just starting, and a worker that waits for its server.
@@ -149,7 +153,7 @@ mod tests {
         // While another process holds the lock, nothing is removed.
         let turn = Turn::wait(&folder).unwrap();
         sweep(&folder);
-        assert_eq!(names(&folder).len(), 8);
+        assert_eq!(names(&folder).len(), 9);
         drop(turn);
         sweep(&folder);
         assert_eq!(

@@ -37,6 +37,7 @@ mod once;
 mod orphan;
 mod outside;
 mod over;
+mod own_workers;
 mod peer;
 pub mod pool;
 mod queues;

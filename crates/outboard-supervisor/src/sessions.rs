@@ -172,6 +172,11 @@ impl Sessions {
         self.table.outside.dialer.addresses()
     }
 
+    /// Whether a process is the worker of a session.
+    pub(super) fn has_worker(&self, process: u32) -> bool {
+        self.table.sessions.borrow().values().any(|entry| entry.worker == process)
+    }
+
     pub(super) fn records(&self) -> Option<Rc<Records>> {
         self.table.records.clone()
     }

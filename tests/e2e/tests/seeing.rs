@@ -178,6 +178,17 @@ fn nonsense_at_the_administrators_socket_harms_nobody() {
             String::from_utf8_lossy(&said)
         );
     }
+    // Of this user are workers, too: without the secret, nothing is shown and nothing ends.
+    let secret = path.replace("sock", "secret");
+    assert_eq!(std::fs::metadata(&secret).expect("a file").mode() & 0o777, 0o600);
+    let hidden = format!("{secret}.hidden");
+    std::fs::rename(&secret, &hidden).expect("the file can be moved");
+    for command in [&["sessions"][..], &["kill", "--all"], &["upgrade"]] {
+        let output = outboard(&[command, &["--admin", &path]].concat());
+        let said = one_line(&output.stderr);
+        assert!(!output.status.success() && said.contains("OB0902"), "{said}");
+    }
+    std::fs::rename(&hidden, &secret).expect("the file can be moved");
     let listing = json(&["sessions", "--json", "--admin", &path]);
     assert_eq!(listing["sessions"].as_array().map(Vec::len), Some(1));
 }

@@ -88,7 +88,7 @@ pub(super) fn all(old: &Dist, new: &Dist, only: Option<&str>) -> Result<Ran> {
             continue;
         }
         step(name);
-        match upgrade(&cases, from, to, &folder) {
+        match upgrade(&cases, (from, to), new, &folder) {
             Ok(()) => ran.upgrades += 1,
             Err(error) => failed.push(format!("{name}: {error:#}")),
         }
@@ -117,8 +117,8 @@ fn pair(
 }
 
 /// Has a server become another release while a program runs, which must end well; then a new one
-/// must run.
-fn upgrade(cases: &[Case], from: &Dist, to: &Dist, folder: &Path) -> Result<()> {
+/// must run. The newer release's command asks: it knows how both are administered.
+fn upgrade(cases: &[Case], (from, to): (&Dist, &Dist), asks: &Dist, folder: &Path) -> Result<()> {
     let prefix = Dist { dir: folder.join("prefix") };
     install(from, &prefix)?;
     let way = Way::Tcp;
@@ -136,7 +136,7 @@ fn upgrade(cases: &[Case], from: &Dist, to: &Dist, folder: &Path) -> Result<()> 
     running.wait_for("running")?;
 
     install(to, &prefix)?;
-    let mut ask = command(to, &folder.join("upgraded"));
+    let mut ask = command(asks, &folder.join("upgraded"));
     ask.args(["upgrade", "--server", &served.server.address]);
     let output = ask.output().context("cannot start `outboard upgrade`")?;
     let said = format!(

@@ -1,11 +1,13 @@
 //! The parts this program plays, and how the scenarios reach them.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command as Process, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use super::device::Device;
 use outboard_client::link::{Choice, Config as LinkConfig, ConnectError, Link};
+use outboard_supervisor::admin::beside;
 use outboard_supervisor::auth;
 use outboard_supervisor::standing::{Folder, Program};
 use outboard_supervisor::warm::Bounds;
@@ -39,6 +41,9 @@ pub(crate) const COUNTED: u16 = 7;
 /// [`WORK`].
 pub(crate) const AFTER_WORK: u16 = 8;
 pub(crate) const WORK: Duration = Duration::from_millis(200);
+/// Does what a worker may do that its client controls: connects to a Unix socket (its path, and a
+/// zero), says the rest, and answers what it hears.
+pub(crate) const SAY: u16 = 10;
 /// As [`ECHO`], and succeeds.
 pub(crate) const RETURN: u16 = 9;
 
@@ -97,6 +102,10 @@ impl Handler for TestHandler {
             RETURN => {
                 replier.reply(command.seq, 0, |writer| writer.fixed(command.payload)).unwrap();
             }
+            SAY => {
+                let heard = say(command.payload);
+                replier.reply(command.seq, 0, |writer| writer.fixed(&heard)).unwrap();
+            }
             COUNT => {
                 let number = u64::from_le_bytes(command.payload.try_into().unwrap());
                 let last = &mut self.last[(number / 1_000_000) as usize % 4];
@@ -131,6 +140,19 @@ impl Handler for TestHandler {
             _ => replier.reply(command.seq, 801, |_| ()).unwrap(),
         }
     }
+}
+
+/// What a process hears at a Unix socket: first the path, behind a zero what it says there.
+pub(crate) fn say(what: &[u8]) -> Vec<u8> {
+    let end = what.iter().position(|byte| *byte == 0).expect("a path");
+    let path = std::str::from_utf8(&what[..end]).expect("a path");
+    let mut stream = std::os::unix::net::UnixStream::connect(path).expect("it may connect");
+    // Who is refused may see the socket closed first.
+    let _ = stream.write_all(&what[end + 1..]);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut heard = Vec::new();
+    let _ = stream.read_to_end(&mut heard);
+    heard
 }
 
 /// How this program starts as a worker; with `true`, it dies when it is to get warm.
@@ -216,6 +238,7 @@ pub(crate) fn supervisor(warm: Bounds, dies_warm: bool, drain: Duration) -> Exit
     config.max_hellos = MAX_HELLOS;
     config.max_sessions = MAX_SESSIONS;
     config.socket = Socket::At(socket(std::process::id()).into());
+    config.admin = Socket::At(beside(&PathBuf::from(socket(std::process::id()))));
     tell_and_serve(config)
 }
 
@@ -328,7 +351,9 @@ impl Drop for Part {
         let _ = self.child.kill();
         let _ = self.child.wait();
         // A supervisor that was killed leaves it.
-        let _ = std::fs::remove_file(socket(self.child.id()));
+        for file in ["sock", "admin.sock", "admin.secret"] {
+            let _ = std::fs::remove_file(socket(self.child.id()).replace("sock", file));
+        }
     }
 }
 

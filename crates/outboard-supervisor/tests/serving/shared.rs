@@ -15,6 +15,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         a_client_on_this_machine_moves_to_shared_memory,
     ),
     ("a_server_is_reached_by_its_socket_alone", a_server_is_reached_by_its_socket_alone),
+    (
+        "a_worker_is_neither_a_client_nor_an_administrator",
+        a_worker_is_neither_a_client_nor_an_administrator,
+    ),
     ("without_the_socket_a_client_stays_with_tcp", without_the_socket_a_client_stays_with_tcp),
     (
         "memory_is_shared_over_the_socket_only_and_with_the_key",
@@ -65,6 +69,50 @@ fn a_server_is_reached_by_its_socket_alone() {
         }
         other => panic!("not refused, but: {other:?}"),
     }
+}
+
+/// It is of the user who may be both.
+fn a_worker_is_neither_a_client_nor_an_administrator() {
+    let server = serve();
+    let path = socket_of(&server);
+    let admin = path.replace(".sock", ".admin.sock");
+    let secret = std::fs::read_to_string(path.replace(".sock", ".admin.secret")).unwrap();
+    let question = |secret: Option<&str>, ask: &str| {
+        let secret = secret.map_or(String::new(), |secret| format!(r#""secret":"{secret}","#));
+        let text = format!(r#"{{"version":1,{secret}"ask":{ask}}}"#);
+        let len = u32::try_from(text.len()).unwrap();
+        [admin.as_bytes(), b"\0", &len.to_le_bytes(), text.as_bytes()].concat()
+    };
+    let hello = hello(Purpose::Session { devices: vec![] }).encode();
+    let greeting = [path.as_bytes(), b"\0", &hello].concat();
+    let text = |heard: &[u8]| String::from_utf8_lossy(heard).into_owned();
+    let (link, _) = connect(&server.first_line, vec![]).unwrap();
+    let (other, _) = connect(&server.first_line, vec![]).unwrap();
+    let by_worker = |what: &[u8]| {
+        let heard = link.call(SAY, ContextId::NONE, |writer| writer.fixed(what)).unwrap();
+        text(&heard.payload)
+    };
+    // Even if it had found out the secret.
+    for ask in [r#""sessions""#, r#"{"kill":"all"}"#, r#""upgrade""#] {
+        for secret in [None, Some("0"), Some(&*secret)] {
+            assert_eq!(by_worker(&question(secret, ask)), "", "{ask}");
+        }
+    }
+    let heard = by_worker(&greeting);
+    assert!(heard.contains("this socket is for the server's own user"), "{heard}");
+    // Another process of the user, without the secret and with it.
+    for shown in [None, Some(""), Some("0"), Some(&secret[1..])] {
+        for ask in [r#""sessions""#, r#"{"kill":"all"}"#, r#""upgrade""#] {
+            let heard = text(&say(&question(shown, ask)));
+            assert!(heard.contains("OB0902") && !heard.contains("killed"), "{heard}");
+        }
+    }
+    assert!(text(&say(&question(Some(&secret), r#""sessions""#))).contains(r#""sessions":["#));
+    assert!(!text(&say(&greeting)).contains("this socket is for"));
+    works(&link);
+    works(&other);
+    assert!(text(&say(&question(Some(&secret), r#"{"kill":"all"}"#))).contains("killed"));
+    wait_until("the sessions' end", || server.children().is_empty());
 }
 
 fn without_the_socket_a_client_stays_with_tcp() {
