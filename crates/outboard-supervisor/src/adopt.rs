@@ -55,7 +55,13 @@ pub(super) async fn sessions(
         let lending = sharing::Lending::new(&config.sharing);
         Sessions::new(
             config.max_sessions,
-            Heritage { records, outlive: standing.outlive, board, shared },
+            Heritage {
+                records,
+                outlive: standing.outlive,
+                board,
+                shared,
+                log_format: config.log_format,
+            },
             Rc::clone(traces),
             lending,
             outside,

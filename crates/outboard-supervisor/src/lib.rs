@@ -57,6 +57,7 @@ mod upgrade;
 pub mod vsock;
 pub mod warm;
 mod workers;
+mod workers_log;
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,6 +1,7 @@
 //! Logs on standard error, for the binary to switch on.
 
 use std::fs::File;
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use tracing_subscriber::EnvFilter;
@@ -33,9 +34,32 @@ pub fn init_from_env() {
         _ => Format::Text,
     };
     match rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3) {
-        Ok(kept) => init_to(format, Arc::new(File::from(kept))),
+        Ok(kept) => {
+            let kept = Arc::new(File::from(kept));
+            init_to(format, move || Lossy(Arc::clone(&kept)))
+        }
         Err(_) => init(format),
     }
+}
+
+/// Where a worker logs, without waiting: what does not fit is thrown away, as a worker goes on while
+/// no server reads.
+struct Lossy(Arc<File>);
+
+impl Write for Lossy {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = (&*self.0).write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether the operator has chosen what is logged.
+pub(crate) fn is_chosen() -> bool {
+    std::env::var(FILTER_VARIABLE).is_ok_and(|text| !text.trim().is_empty())
 }
 
 fn init_to<W>(format: Format, writer: W)

@@ -31,6 +31,7 @@ use super::sharing::{Lending, Queue, Shared};
 use super::totals::Totals;
 use super::traces::{Traces, Trail};
 use super::workers::Worker;
+use super::{logs, workers_log};
 use outboard_control::board::{self, Board};
 use outboard_control::messages::{Start, ToWorker, kept};
 use outboard_control::meter::{Meter, Reading};
@@ -65,6 +66,7 @@ struct Table {
     ended: Notify,
     lending: Shared,
     outside: Outside,
+    log_format: logs::Format,
 }
 
 /// A new session for the table.
@@ -86,6 +88,8 @@ pub(super) struct Heritage {
     pub(super) board: Option<OwnedFd>,
     /// How many descriptors sessions may share.
     pub(super) shared: Descriptors,
+    /// How their workers log.
+    pub(super) log_format: logs::Format,
 }
 
 /// Connections that may be on their way to a worker.
@@ -112,7 +116,7 @@ impl Sessions {
         lending: Lending,
         outside: Outside,
     ) -> io::Result<Sessions> {
-        let Heritage { records, outlive, board, shared: most_shared } = heritage;
+        let Heritage { records, outlive, board, shared: most_shared, log_format } = heritage;
         let left = board.and_then(|board| {
             Board::take_over(board, most)
                 .inspect_err(|error| tracing::warn!(%error, "there is a new board"))
@@ -138,6 +142,7 @@ impl Sessions {
             ended,
             lending,
             outside,
+            log_format,
         };
         Ok(Sessions { table: Rc::new(table) })
     }
@@ -195,7 +200,7 @@ impl Sessions {
     /// worker in a task of its own until it ends.
     pub(super) fn open(
         &self,
-        worker: Worker,
+        mut worker: Worker,
         start: Start,
         about: About,
         (connection, region): (BorrowedFd<'_>, Option<&Allotted>),
@@ -216,8 +221,9 @@ impl Sessions {
             let region = ToWorker::Region { offset: *offset, bytes: *bytes };
             worker.send(&region, Some(file.as_fd()))?;
         }
+        let log = worker.take_log();
         if about.kind != Kind::Probe {
-            self.settle(&worker, session, &record, (&meter, account.as_ref()));
+            self.settle(&worker, session, &record, (&meter, account.as_ref(), log.as_ref()));
         }
         // The last, after which the worker may welcome its client: from then on the session
         // outlives this process.
@@ -251,6 +257,12 @@ impl Sessions {
         });
         let meter = left.map_or_else(Meter::create, Ok)?;
         let account = orphan.take_kept(kept::ACCOUNT);
+        // One of a release before this one writes to the log itself.
+        if let Some(log) = orphan.take_kept(kept::LOG)
+            && let Err(error) = workers_log::relay(&log, orphan.worker.id(), self.table.log_format)
+        {
+            tracing::warn!(session = %Number(orphan.session), %error, "a worker logs no longer");
+        }
         let Orphan { session, record, worker, shared, held, suspended, .. } = orphan;
         for orphan::Shared { token, kind, payload, descriptor } in shared {
             if !self.table.shares.add(session, token, kind, payload, descriptor) {
@@ -292,7 +304,7 @@ impl Sessions {
         worker: &Worker,
         session: u64,
         record: &Record,
-        (meter, account): (&Meter, Option<&OwnedFd>),
+        (meter, account, log): (&Meter, Option<&OwnedFd>, Option<&OwnedFd>),
     ) {
         let Some(records) = &self.table.records else { return };
         let outlive = self.table.outlive.map(|time| time.as_secs());
@@ -304,6 +316,9 @@ impl Sessions {
             worker.send(&ToWorker::Keep { tag: kept::BOARD }, Some(self.table.shared.as_fd()))?;
             if let Some(account) = account {
                 worker.send(&ToWorker::Keep { tag: kept::ACCOUNT }, Some(account.as_fd()))?;
+            }
+            if let Some(log) = log {
+                worker.send(&ToWorker::Keep { tag: kept::LOG }, Some(log.as_fd()))?;
             }
             worker.send(&ToWorker::Keep { tag: kept::METER }, Some(meter.memory()))
         });

@@ -19,6 +19,7 @@ use crate::cgroup::Member;
 use crate::command::WorkerCommand;
 use crate::logs;
 use crate::queues;
+use crate::workers_log;
 use outboard_control::messages::{self, ToSupervisor, ToWorker};
 
 /// A worker may be behind with its messages for so long, ...
@@ -44,6 +45,8 @@ pub(super) struct Worker {
     process: Handle,
     id: u32,
     control: AsyncFd<OwnedFd>,
+    /// This process's end of the pipe for its log, which the worker keeps for the next one.
+    log: Option<OwnedFd>,
     /// Dropped last, when the process has been told to end.
     _group: Option<Member>,
 }
@@ -104,6 +107,7 @@ impl Worker {
     pub(super) fn spawn(order: &Order<'_>) -> io::Result<Worker> {
         let (ours, theirs) = messages::pair()?;
         rustix::io::ioctl_fionbio(&ours, true)?;
+        let (hear, say) = workers_log::pipe()?;
         let mut command = Command::new(&order.command.program);
         for variable in OWN_VARIABLES {
             command.env_remove(variable);
@@ -117,6 +121,7 @@ impl Worker {
             .envs(order.command.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
+            .stderr(Stdio::from(say))
             .kill_on_drop(true);
         // SAFETY: between fork and exec only system calls are made.
         let child =
@@ -132,7 +137,8 @@ impl Worker {
             .map(|cgroup| cgroup.place(id))
             .transpose()
             .map_err(io::Error::other)?;
-        Ok(Worker { process: Handle::Child(child), id, control, _group: group })
+        workers_log::relay(&hear, id, order.log_format)?;
+        Ok(Worker { process: Handle::Child(child), id, control, log: Some(hear), _group: group })
     }
 
     /// Takes over a process that an earlier supervisor has started, by a socket that it has
@@ -149,7 +155,12 @@ impl Worker {
         let control = unsafe { AsyncFd::register(control) }.map_err(io::Error::from)?;
         // Its control group stays as it was, and is removed with those of other workers that have
         // ended.
-        Ok(Worker { process: Handle::Adopted(process), id, control, _group: None })
+        Ok(Worker { process: Handle::Adopted(process), id, control, log: None, _group: None })
+    }
+
+    /// Where its log is read, once: for it to keep.
+    pub(super) fn take_log(&mut self) -> Option<OwnedFd> {
+        self.log.take()
     }
 
     pub(super) fn id(&self) -> u32 {

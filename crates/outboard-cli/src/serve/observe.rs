@@ -8,7 +8,8 @@ use outboard_supervisor::{Config, Socket, metrics, traces};
 #[derive(clap::Args)]
 pub(crate) struct ObserveArgs {
     /// The Unix socket for `outboard sessions`, `top`, `kill`, `trace` and `upgrade`, which only
-    /// the server's own user and root may use; `none` for none. Without it PORT.admin.sock beside
+    /// the server's own user and root may use, with the secret that lies beside it (`.secret` in
+    /// place of `.sock`); `none` for none. Without it PORT.admin.sock beside
     /// the socket for clients.
     #[arg(long, value_name = "PATH|none")]
     admin: Option<PathBuf>,

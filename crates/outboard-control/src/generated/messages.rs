@@ -1235,6 +1235,8 @@ pub mod kept {
     pub const ACCOUNT: u8 = 3;
     /// The board.
     pub const BOARD: u8 = 1;
+    /// The end of the pipe at which the supervisor reads what the worker logs.
+    pub const LOG: u8 = 4;
     /// The session's meter.
     pub const METER: u8 = 2;
 }

@@ -12,6 +12,7 @@ mod interface;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use outboard_auth::sparing::STRANGERS;
 use outboard_control::messages::Interface;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -131,7 +132,9 @@ impl Sockets {
         self.address()?;
         is_tcp(socket.as_fd())?;
         if !self.reach.has(to.ip()) || to.port() < self.lowest {
-            tracing::info!(%to, "a worker's collectives are not let to an address: `outboard serve --peers NETWORK` names the networks to which they are");
+            if let Some(left_out) = STRANGERS.admits("collectives") {
+                tracing::info!(%to, left_out, "a worker's collectives are not let to an address: `outboard serve --peers NETWORK` names the networks to which they are");
+            }
             return Err(Errno::ACCESS);
         }
         let waits = !rustix::fs::fcntl_getfl(socket)?.contains(OFlags::NONBLOCK);

@@ -15,6 +15,7 @@ use crate::collectives::MOST_OF_A_SESSION;
 use crate::dial::{Call, Callee};
 use crate::files;
 use crate::workers::{Ended, Worker};
+use outboard_auth::sparing::STRANGERS;
 use outboard_control::messages::{ToSupervisor, ToWorker};
 use outboard_control::number::Number;
 use outboard_control::trace::unix_now;
@@ -196,10 +197,14 @@ impl Attendant<'_> {
                 self.prove_file(request, opened, proof)
             }
             ToSupervisor::Orphan | ToSupervisor::Kept { .. } | ToSupervisor::Told => {
-                tracing::error!(session = %Number(session), "a worker says that its supervisor has gone");
+                if let Some(left_out) = STRANGERS.admits("out_of_turn") {
+                    tracing::error!(session = %Number(session), left_out, "a worker says that its supervisor has gone");
+                }
             }
             ToSupervisor::Gauges(_) => {
-                tracing::error!(session = %Number(session), "a worker with a client tells how the devices do");
+                if let Some(left_out) = STRANGERS.admits("out_of_turn") {
+                    tracing::error!(session = %Number(session), left_out, "a worker with a client tells how the devices do");
+                }
             }
             ToSupervisor::Unknown(number) => {
                 tracing::debug!(session = %Number(session), number, "a worker of another release says what this one does not know");
@@ -230,14 +235,18 @@ impl Attendant<'_> {
     pub(super) fn reply(&self, request: u64, found: Option<(&[u8], Option<BorrowedFd<'_>>)>) {
         let (payload, descriptor) =
             found.map_or((None, None), |(payload, fd)| (Some(payload.to_vec()), fd));
-        if let Err(error) = self.worker.send(&ToWorker::Answer { request, payload }, descriptor) {
-            tracing::warn!(session = %Number(self.session), %error, "an answer did not reach its worker");
+        if let Err(error) = self.worker.send(&ToWorker::Answer { request, payload }, descriptor)
+            && let Some(left_out) = STRANGERS.admits("answer")
+        {
+            tracing::warn!(session = %Number(self.session), %error, left_out, "an answer did not reach its worker");
         }
     }
 
     fn tell(&self, message: &ToWorker) {
-        if let Err(error) = self.worker.send(message, None) {
-            tracing::warn!(session = %Number(self.session), %error, "a message did not reach its worker");
+        if let Err(error) = self.worker.send(message, None)
+            && let Some(left_out) = STRANGERS.admits("message")
+        {
+            tracing::warn!(session = %Number(self.session), %error, left_out, "a message did not reach its worker");
         }
     }
 
@@ -282,7 +291,9 @@ impl Attendant<'_> {
                     }
                 }
                 Err(failure) => {
-                    tracing::info!(session = %Number(session), failure, "no link to another server");
+                    if let Some(left_out) = STRANGERS.admits("link") {
+                        tracing::info!(session = %Number(session), failure, left_out, "no link to another server");
+                    }
                     let _ = answers.send(answer(failure.into_bytes()));
                 }
             }
