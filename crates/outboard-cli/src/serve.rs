@@ -291,7 +291,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
         crate::driver::is_there(&driver)?;
         outboard_supervisor::could_serve(&config).map_err(|error| cannot_serve(&error))?;
         if std::env::var_os(outboard_supervisor::LISTENS_AT).is_some() {
-            println!("{}", outboard_supervisor::INHERITS);
+            crate::output::print(&format!("{}\n", outboard_supervisor::INHERITS))?;
         }
         return Ok(());
     }
