@@ -36,15 +36,16 @@ pub(super) struct Known {
     pub(super) strays: Vec<LeaseNumber>,
     /// Which start of it spoke last, ...
     start: Option<u64>,
-    /// Where those are that have spoken within a minute, and when each did so last.
+    /// ... and the leases of which that one has said that it refuses them.
+    refuses: BTreeSet<LeaseNumber>,
+    /// Those that have spoken within a minute, and when each did so last.
     voices: BTreeMap<Voice, Timestamp>,
+    /// The one that spoke last.
     voice: Option<Voice>,
     /// When one spoke from another address than the one before.
     moved: Option<Timestamp>,
     /// When one spoke again that another one had followed.
     doubled: Option<Timestamp>,
-    /// ... and the leases of which that one has said that it refuses them.
-    refuses: BTreeSet<LeaseNumber>,
 }
 
 impl Known {
