@@ -5,6 +5,7 @@
 //! supervisor's records, never from the worker.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -48,9 +49,13 @@ pub(super) async fn sessions(
         records.sweep();
         (orphans, late) = collect(records, |_| false).await;
     }
-    let layout = Board::layout(config.max_sessions);
-    let same = orphans.iter_mut().filter(|orphan| orphan.record.board == layout);
-    let board = same.filter_map(|orphan| orphan.take_kept(kept::BOARD)).next();
+    // A worker may have kept another board than the one that was noted.
+    let boards = orphans.iter_mut().filter_map(|orphan| {
+        let board = orphan.take_kept(kept::BOARD)?;
+        let name = Board::name(board.as_fd(), config.max_sessions).ok()?;
+        (name == orphan.record.board).then_some(board)
+    });
+    let board = boards.collect::<Vec<_>>().into_iter().next();
     let sessions = {
         let lending = sharing::Lending::new(&config.sharing);
         Sessions::new(

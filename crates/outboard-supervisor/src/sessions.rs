@@ -50,8 +50,9 @@ struct Table {
     sessions: RefCell<HashMap<u64, Entry>>,
     /// What the workers write of their sessions, and what they map for it.
     board: Board,
-    shared: OwnedFd,
-    layout: String,
+    shared: board::Shared,
+    /// The board's name.
+    board_name: String,
     shares: Shares,
     /// Why those have ended that have.
     over: RefCell<Over>,
@@ -125,13 +126,13 @@ impl Sessions {
         let (board, shared) = left.map_or_else(|| Board::create(most), Ok)?;
         let (sessions, shares, over) =
             (RefCell::default(), Shares::new(most_shared), RefCell::default());
-        let layout = Board::layout(most);
+        let board_name = Board::name(shared.readable(), most)?;
         let (totals, ended) = (RefCell::default(), Notify::new());
         let lending = Rc::new(lending);
         let table = Table {
             sessions,
             board,
-            layout,
+            board_name,
             shared,
             shares,
             over,
@@ -187,8 +188,8 @@ impl Sessions {
     }
 
     /// The board, for a worker that only looks at it.
-    pub(super) fn shared_board(&self) -> &OwnedFd {
-        &self.table.shared
+    pub(super) fn shared_board(&self) -> BorrowedFd<'_> {
+        self.table.shared.readable()
     }
 
     /// Frees what workers that have ended since have left on the board.
@@ -206,13 +207,17 @@ impl Sessions {
         (connection, region): (BorrowedFd<'_>, Option<&Allotted>),
     ) -> io::Result<Welcomed> {
         let session = start.session;
-        let mut record = Record::new(&start, &about, worker.id(), self.table.layout.clone())?;
+        let mut record = Record::new(&start, &about, worker.id(), self.table.board_name.clone())?;
         let leased = about.lease.as_ref().filter(|_| about.kind == Kind::Session);
         let seat = leased.map(|held| held.sit()).transpose()?;
         record.seat = seat.as_ref().map(Seated::number);
         let meter = Meter::create()?;
+        let index = self.table.board.seat(worker.id(), start.process);
         worker.send(&ToWorker::Start(Box::new(start)), Some(connection))?;
-        worker.send(&ToWorker::Board, Some(self.table.shared.as_fd()))?;
+        worker.send(&ToWorker::Board, Some(self.table.shared.readable()))?;
+        if let Some(index) = index {
+            worker.send(&ToWorker::Page { index }, Some(self.table.shared.writable()))?;
+        }
         let account = seat.as_ref().map(Seated::memory).transpose()?;
         if let Some((seat, memory)) = record.seat.zip(account.as_ref()) {
             worker.send(&ToWorker::Account { seat }, Some(memory.as_fd()))?;
@@ -313,7 +318,8 @@ impl Sessions {
             let seal = seal.ok_or(io::ErrorKind::InvalidData)?;
             worker.send(&ToWorker::Heir { seal }, None)?;
             worker.send(&ToWorker::Home { outlive }, Some(home.as_fd()))?;
-            worker.send(&ToWorker::Keep { tag: kept::BOARD }, Some(self.table.shared.as_fd()))?;
+            worker
+                .send(&ToWorker::Keep { tag: kept::BOARD }, Some(self.table.shared.readable()))?;
             if let Some(account) = account {
                 worker.send(&ToWorker::Keep { tag: kept::ACCOUNT }, Some(account.as_fd()))?;
             }

@@ -101,6 +101,11 @@ pub enum ToWorker {
         /// Its size.
         bytes: u64,
     },
+    /// The board is attached for writing: the worker maps the session's page of it, and keeps no descriptor. Sent after `board`, before the meter.
+    Page {
+        /// Which page it is.
+        index: u32,
+    },
     /// Execute no further command if the session is idle: the supervisor wants to suspend the driver.
     Suspend,
     /// The driver runs again, or was not suspended.
@@ -198,6 +203,10 @@ impl Encode for ToWorker {
                 writer.put(offset);
                 writer.put(bytes);
             }
+            ToWorker::Page { index } => {
+                writer.u8(45);
+                writer.put(index);
+            }
             ToWorker::Suspend => writer.u8(50),
             ToWorker::Resume => writer.u8(51),
             ToWorker::Wanted => writer.u8(52),
@@ -239,6 +248,7 @@ impl<'a> Decode<'a> for ToWorker {
             42 => ToWorker::Trace { on: reader.get()?, root: reader.get()? },
             43 => ToWorker::Account { seat: reader.get()? },
             44 => ToWorker::Region { offset: reader.get()?, bytes: reader.get()? },
+            45 => ToWorker::Page { index: reader.get()? },
             50 => ToWorker::Suspend,
             51 => ToWorker::Resume,
             52 => ToWorker::Wanted,

@@ -1,6 +1,5 @@
 //! Asks a worker for gauges as long as somebody reads them.
 
-use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use outboard_control::messages::{ToSupervisor, ToWorker, Watch};
@@ -58,7 +57,7 @@ impl Gauges {
         let watch =
             Watch { supervisor: std::process::id(), platform: supervisor.warm.last_snapshot() };
         if let Err(error) =
-            worker.send(&ToWorker::Watch(watch), Some(supervisor.sessions.shared_board().as_fd()))
+            worker.send(&ToWorker::Watch(watch), Some(supervisor.sessions.shared_board()))
         {
             return Over::Failed(error.to_string());
         }

@@ -9,6 +9,7 @@ use outboard_wire::handshake::Refusal;
 use super::handler::Build;
 use super::home::Home;
 use super::region::Region;
+use outboard_control::board::{self, Board};
 use outboard_control::messages::{self, LONGEST, Start, ToSupervisor, ToWorker};
 
 /// A client, and what was prepared for it or why nothing could be.
@@ -106,11 +107,14 @@ fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
         return Ok(None);
     }
     let mut home = Home::new(control.as_fd(), start.session);
-    let mut region = None;
+    let (mut region, mut board) = (None, None);
     loop {
         match messages::receive(control.as_fd())? {
-            Some((ToWorker::Board, Some(memory))) => {
-                outboard_control::board::join(memory.as_fd(), start.process)?
+            Some((ToWorker::Board, Some(memory))) => board = Some(Board::attach(memory.as_fd())?),
+            Some((ToWorker::Page { index }, Some(memory))) => {
+                if let Some(board) = &mut board {
+                    board.enter(memory.as_fd(), index)?;
+                }
             }
             Some((ToWorker::Home { outlive }, Some(listener))) => home.settle(listener, outlive),
             Some((ToWorker::Heir { seal }, _)) => home.seal(seal),
@@ -124,6 +128,7 @@ fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
             // The last.
             Some((ToWorker::Meter, Some(memory))) => {
                 outboard_control::meter::join(memory.as_fd())?;
+                board.into_iter().for_each(board::set);
                 return Ok(Some(Client { start, connection, home, region }));
             }
             Some(_) => {

@@ -9,6 +9,7 @@ use outboard_wire::handshake::Refusal;
 use super::arrival::is_orphan_of;
 use super::exit::{REFUSED, SERVED};
 use super::handler::Build;
+use outboard_control::board::{self as boards, Board};
 use outboard_control::messages::{self, ToSupervisor, ToWorker, Watch};
 
 /// Answers the supervisor until it wants no more. `confine` removes the rights that the started
@@ -23,7 +24,7 @@ pub(super) fn serve<B: Build>(
     if is_orphan_of(watch.supervisor) {
         return Ok(SERVED);
     }
-    outboard_control::board::look_on(board)?;
+    boards::set(Board::attach(board)?);
     let prepared = match &watch.platform {
         Some(platform) => build.describe(platform),
         None => build.prepare(None, None),

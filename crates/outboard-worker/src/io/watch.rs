@@ -231,6 +231,7 @@ impl Further {
                 | ToWorker::Board
                 | ToWorker::Account { .. }
                 | ToWorker::Region { .. }
+                | ToWorker::Page { .. }
                 | ToWorker::Home { .. }
                 | ToWorker::Heir { .. }
                 | ToWorker::Keep { .. }

@@ -116,6 +116,7 @@ fn to_worker() -> Vec<(&'static str, ToWorker)> {
         ("meter", ToWorker::Meter),
         ("account", ToWorker::Account { seat: 5 }),
         ("region", ToWorker::Region { offset: 0x1000, bytes: 0x80_0000 }),
+        ("page", ToWorker::Page { index: 0x0102_0304 }),
         ("end", ToWorker::End { sentence: "enough, \u{fc}ber".into() }),
         ("trace", ToWorker::Trace { on: true, root: 0x0102_0304_0506_0708 }),
         ("suspend", ToWorker::Suspend),
