@@ -1,5 +1,5 @@
-//! The board: memory that the supervisor shares with all its workers, which shows what NVML lists of
-//! each session: for which client's process it works, on which devices it has contexts, how much
+//! The board: memory that the supervisor shares with all its workers, which shows what NVML lists
+//! of each session: for which client's process it works, on which devices it has contexts, how much
 //! memory they use.
 //!
 //! The supervisor writes whose session it is. What the session uses is on a page of its own, which

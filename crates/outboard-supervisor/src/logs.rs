@@ -42,8 +42,8 @@ pub fn init_from_env() {
     }
 }
 
-/// Where a worker logs, without waiting: what does not fit is thrown away, as a worker goes on while
-/// no server reads.
+/// Where a worker logs, without waiting: what does not fit is thrown away, as a worker goes on
+/// while no server reads.
 struct Lossy(Arc<File>);
 
 impl Write for Lossy {
