@@ -44,7 +44,7 @@ impl Opening {
 
     /// Whether connections may be in the clear. Those of a session that has begun encrypted never
     /// are, whatever a supervisor says.
-    pub(super) fn allows_clear(&self) -> io::Result<()> {
+    fn allows_clear(&self) -> io::Result<()> {
         match self.secure {
             None => Ok(()),
             Some(_) => Err(io::Error::other("the session's connections are encrypted")),

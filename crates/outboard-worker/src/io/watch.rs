@@ -177,10 +177,7 @@ impl Further {
                 }
             }
             (ToWorker::Memory, Some(connection)) => {
-                let shared = self.opening.allows_clear();
-                if let Err(error) =
-                    shared.and_then(|()| self.switch.arrived(connection, &self.welcome.encode()))
-                {
+                if let Err(error) = self.switch.arrived(connection, &self.welcome.encode()) {
                     tracing::warn!(%error, "no memory is shared with the client");
                 }
             }
@@ -272,7 +269,6 @@ impl Further {
     ) -> io::Result<()> {
         let Welcome { session, key, .. } = self.welcome;
         if unix::is_unix(connection.as_fd()) {
-            self.opening.allows_clear()?;
             let (stream, socket) = stream_switch::stream(connection)?;
             let socket = socket.ok_or(io::ErrorKind::NotConnected)?;
             let peers = self.replier.peers();
