@@ -20,7 +20,6 @@ mod facts;
 mod first;
 mod fuzz;
 mod image;
-mod ktls;
 mod kubernetes;
 mod latency;
 #[cfg(test)]
@@ -124,11 +123,6 @@ enum Command {
     /// Test the driver for Kubernetes: by the scheduler's allocator, by the kubelet's protocol, and
     /// in a cluster of real programs, which it builds (some minutes, once).
     Kubernetes(kubernetes::Args),
-    /// Test TLS of the kernel, in an emulated machine whose kernel has it.
-    Ktls(ktls::Args),
-    /// What runs for it in the machine.
-    #[command(hide = true)]
-    KtlsInside(ktls::inside::Args),
     /// Show what a step of typical loops takes on networks with latency.
     Latency(latency::Args),
     /// Test files that client and server both have by NFS, in an emulated machine.
@@ -191,8 +185,6 @@ fn main() -> std::process::ExitCode {
         Command::Mpi => mpi::ensure(),
         Command::Image(args) => image::run(&args),
         Command::ImageInside(args) => image::inside::run(&args),
-        Command::Ktls(args) => ktls::run(&args),
-        Command::KtlsInside(args) => ktls::inside::run_all(&args),
         Command::Kubernetes(args) => kubernetes::run(&args),
         Command::Latency(args) => latency::run(&args),
         Command::Nfs(args) => nfs::run(&args),

@@ -102,7 +102,8 @@ impl Config {
             config.security = Security {
                 fingerprint: Some(invitation.fingerprint.to_string()),
                 token: Some(invitation.token.clone()),
-                ..config.security.without_credentials(address)
+                of_server: Some(address.to_string()),
+                ..Security::default()
             };
         }
         config
@@ -119,7 +120,8 @@ fn apply(text: &str, address: &Endpoint, config: &mut Config) -> Result<(), Stri
         }
         let object = settings.as_object().ok_or_else(|| format!("`{list}` is no object"))?;
         if object.keys().any(|key| is_credential(key)) {
-            config.security = config.security.without_credentials(address);
+            config.security =
+                Security { of_server: Some(address.to_string()), ..Security::default() };
         }
         for (key, value) in object {
             let text = value.as_str().ok_or_else(|| format!("`{key}` of `{list}` is no text"))?;
@@ -149,17 +151,11 @@ fn apply(text: &str, address: &Endpoint, config: &mut Config) -> Result<(), Stri
 
 #[cfg(test)]
 mod tests {
-    use outboard_transport::tls::Records;
-    use outboard_transport::tls::kernel::Kernel;
-
     use super::*;
 
     /// The settings of a server with general ones that are known.
     fn of(text: &str, address: &str) -> Result<Config, String> {
-        let kernel = Kernel { otherwise: |_| (), most_records: u64::MAX };
-        let records = Records::Kernel(kernel);
-        let general =
-            Security { token: Some("general".to_owned()), records, ..Security::default() };
+        let general = Security { token: Some("general".to_owned()), ..Security::default() };
         let mut config = Config { security: general, transport: Choice::Shm, ..Config::default() };
         apply(text, &address.parse().expect("an address"), &mut config).map(|()| config)
     }
@@ -172,7 +168,6 @@ mod tests {
         assert_eq!(first.security.token_file, Some("/t1".into()));
         assert_eq!((first.security.tls, first.transport), (Tls::On, Choice::Shm));
         assert_eq!(first.security.token, None, "another server's token is not shown to it");
-        assert!(matches!(first.security.records, Records::Kernel(_)), "it is no credential");
         let second = of(text, "gpu3:80").unwrap();
         assert_eq!((second.transport, second.security.of_server), (Choice::Tcp, None));
         assert_eq!(second.security.token.as_deref(), Some("general"));

@@ -64,7 +64,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use outboard_transport::tcp;
-use outboard_transport::tls::kernel;
 use outboard_wire::Code;
 use outboard_wire::handshake::VERSION;
 
@@ -120,23 +119,10 @@ fn divide(config: &mut Config) -> Result<(Parts, usize), ServeError> {
     Ok((parts, questions))
 }
 
-/// Who makes the records of TLS, as workers are told. The kernel loads its part when it is asked by
-/// who may load it, which workers may not.
-fn records(auth: &auth::Config) -> &'static str {
-    if !auth.tls_kernel {
-        return "off";
-    }
-    if let Err(why) = kernel::check() {
-        tracing::warn!(%why, "workers encrypt, and not the kernel");
-    }
-    "on"
-}
-
 async fn run(mut config: Config) -> Result<(), ServeError> {
     let (parts, questions) = divide(&mut config)?;
     let keepalive = config.resume.keepalive.as_secs().to_string();
     config.worker.env.push((tcp::KEEPALIVE_VARIABLE.into(), keepalive.into()));
-    config.worker.env.push((kernel::KERNEL_VARIABLE.into(), records(&config.auth).into()));
     let mut signals = Signals::new()?;
     upgrade::take_signals();
     let inherited = Inherited::take();

@@ -48,13 +48,10 @@ impl Encrypted {
     fn over(&self, (here, there): Pair) -> Pair {
         let deadline = Instant::now() + PATIENCE;
         std::thread::scope(|scope| {
-            let there = scope.spawn(|| {
-                tls::accept(there, Arc::clone(&self.server), tls::Records::Here, deadline)
-            });
-            let config = Arc::clone(&self.client);
-            let here = tls::connect(here, config, "localhost", &[], tls::Records::Here, deadline);
+            let there = scope.spawn(|| tls::accept(there, Arc::clone(&self.server), deadline));
+            let here = tls::connect(here, Arc::clone(&self.client), "localhost", &[], deadline);
             let there = there.join().expect("it does not panic").expect("they agree");
-            (here.expect("they agree"), there)
+            (here.expect("they agree") as Arc<dyn Stream>, there as Arc<dyn Stream>)
         })
     }
 }

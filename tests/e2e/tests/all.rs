@@ -49,7 +49,6 @@ mod hostile_wire;
 mod hostile_words;
 mod images;
 mod ivshmem;
-mod ktls;
 mod lease;
 mod library;
 mod limits;

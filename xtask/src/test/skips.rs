@@ -38,12 +38,6 @@ const LACKS: &[Lack] = &[
         is_there: || Path::new("/sys/module/vsock_loopback").exists(),
     },
     Lack {
-        what: "a kernel with TLS",
-        reasons: &["TLS"],
-        remedy: "`cargo xtask ktls`, in an emulated machine",
-        is_there: || Path::new("/sys/module/tls").exists(),
-    },
-    Lack {
         what: "an NFS share",
         reasons: &["names no places with NFS"],
         remedy: "`cargo xtask nfs`, in an emulated machine",

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use outboard_client::target::{Targets, VARIABLE};
 use outboard_pool::words::ServerName;
 use outboard_transport::tls::Fingerprint;
-use outboard_transport::tls::kernel::KERNEL_VARIABLE;
 
 use super::context::{self, InForce};
 use super::file::Setting;
@@ -112,13 +111,6 @@ pub(crate) const KEYS: &[Key] = &[
         meaning: "Whether the connection is encrypted: `auto`, `on` or `off`.",
         is_of_a_server: true,
         check: |text| one_of(text, &["auto", "on", "off"]),
-    },
-    Key {
-        name: "tls-kernel",
-        variable: KERNEL_VARIABLE,
-        meaning: "Whether the kernel encrypts the connections of sessions over TCP, where it can: `on` or `off`; the default is off. Its module `tls` must be loaded.",
-        is_of_a_server: false,
-        check: |text| one_of(text, &["on", "off"]),
     },
     Key {
         name: "tls-fingerprint",

@@ -9,14 +9,13 @@ use miette::Result;
 use outboard_client::link::Config;
 use outboard_client::target::{Target, Targets};
 use outboard_ranges::own_mappings;
-use outboard_transport::tls::Records;
 use outboard_transport::unix::Unix;
 use outboard_transport::{Endpoint, Transport, host};
 use outboard_wire::Code;
 
 use super::finding::{Finding, Report};
 use super::link::Variables;
-use super::{LIMIT, child, ivshmem, link, machine, program, rdma, tls_kernel, vsock};
+use super::{LIMIT, child, ivshmem, link, machine, program, rdma, vsock};
 use crate::at_once::at_once;
 use crate::probe::{self, Offer};
 use crate::{config, environment, install, started};
@@ -54,10 +53,7 @@ fn ask(target: &Target) -> (Vec<Finding>, bool) {
     let offer = server(target, &mut findings);
     findings.extend(offer.iter().map(|offer| memory(target, offer)));
     if matches!(target.address, Endpoint::Tcp(_)) {
-        let config = Config::of_server(target);
-        findings.push(rdma::of_client(&config.rdma.allowed));
-        let is_on = matches!(config.security.records, Records::Kernel(_));
-        findings.push(tls_kernel::look(is_on));
+        findings.push(rdma::of_client(&Config::of_server(target).rdma.allowed));
     }
     if matches!(target.address, Endpoint::Tcp(_) | Endpoint::Vsock(_)) {
         findings.extend(ivshmem::of_client(Config::of_server(target).ivshmem.as_deref()));

@@ -12,7 +12,6 @@ mod machine;
 mod program;
 mod rdma;
 mod server;
-mod tls_kernel;
 mod vsock;
 
 use std::ffi::OsString;

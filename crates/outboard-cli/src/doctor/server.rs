@@ -12,7 +12,7 @@ use outboard_worker::image_cache::{ImageCache, ONE_OWNER};
 use outboard_worker::sandbox::Mode;
 
 use super::finding::{Finding, Report};
-use super::{access, driver, ivshmem, machine, rdma, tls_kernel, vsock};
+use super::{access, driver, ivshmem, machine, rdma, vsock};
 use crate::driver::Choice;
 use crate::failure::Failure;
 use crate::probe;
@@ -32,7 +32,6 @@ pub(super) fn check(flags: Vec<OsString>) -> Result<Report> {
     {
         findings.extend(access::check(&args.auth_settings(), address, &args.vsock));
     }
-    findings.push(tls_kernel::look(args.auth_settings().tls_kernel));
     findings.extend(args.vsock.iter().map(vsock::of_server));
     findings.extend(args.ivshmem.regions().map(|region| ivshmem::of_server(&region)));
     findings

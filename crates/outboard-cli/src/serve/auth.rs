@@ -11,10 +11,6 @@ pub(crate) struct Args {
     /// `on` always, `off` never.
     #[arg(long, default_value = "auto", value_name = "auto|on|off")]
     tls: TlsChoice,
-    /// Whether the kernel encrypts the connections of sessions over TCP, where it can: `on` or
-    /// `off`. Its module `tls` must be loaded.
-    #[arg(long, default_value = "off", value_name = "on|off")]
-    tls_kernel: KernelChoice,
     /// The server's certificate chain in PEM. Without it, the server makes a certificate, which
     /// clients recognise by its fingerprint.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -46,12 +42,6 @@ enum TlsChoice {
     Off,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum KernelChoice {
-    On,
-    Off,
-}
-
 /// The folder that is named, or the usual one.
 pub(crate) fn state_folder(given: Option<PathBuf>) -> Option<PathBuf> {
     given.or_else(|| {
@@ -69,7 +59,6 @@ impl Args {
         };
         let mut auth = outboard_supervisor::auth::Config {
             tls,
-            tls_kernel: self.tls_kernel == KernelChoice::On,
             ..outboard_supervisor::auth::Config::default()
         };
         (auth.certificate, auth.key) = (self.tls_cert.clone(), self.tls_key.clone());

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use outboard_client::invitation::{Invitation, address};
-use outboard_transport::tls::{self, Anchor, Records};
+use outboard_transport::tls::{self, Anchor};
 use outboard_transport::{Endpoint, Transport, tcp::Tcp};
 use outboard_wire::Code;
 
@@ -62,5 +62,5 @@ fn leads_to(told: &Invitation, at: &Endpoint, soon: Duration, proof: Duration) -
     let Ok(config) = tls::client_config(Anchor::Pinned(told.fingerprint), None) else {
         return false;
     };
-    tls::connect(stream, config, &address.host, &[], Records::Here, Instant::now() + proof).is_ok()
+    tls::connect(stream, config, &address.host, &[], Instant::now() + proof).is_ok()
 }

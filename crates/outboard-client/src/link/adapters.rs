@@ -159,7 +159,7 @@ impl Adapters {
         let encrypts = self.encrypts(Some(secured));
         write_all(&*stream, &[u8::from(encrypts)]).map_err(|error| broken(address, error))?;
         if encrypts {
-            return secured.take_over(stream, address, deadline);
+            return Ok(secured.take_over(stream, address, deadline)?);
         }
         Ok(stream)
     }

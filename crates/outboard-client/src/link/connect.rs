@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outboard_transport::tls::{self, Anchor, Fingerprint, Records};
+use outboard_transport::tls::{self, Anchor, Fingerprint};
 use outboard_transport::{Endpoint, Memory, Stream, Transport, read_exact_until, write_all};
 use outboard_wire::handshake::auth::{PROOF, Proof, TOKEN, proven};
 use outboard_wire::handshake::lease::LEASE;
@@ -44,7 +44,6 @@ pub struct Secured {
     config: Arc<ClientConfig>,
     fingerprint: Fingerprint,
     key: u128,
-    records: Records,
 }
 
 /// Connects and introduces the client. The hello tells of the device, if there is one.
@@ -136,9 +135,7 @@ fn greet(
         _ => return Err(ConnectError::Address(io::ErrorKind::InvalidInput.into())),
     };
     let first = |certificate| Cow::Owned(say(certificate).encode());
-    let encrypted = encrypt(stream, address, deadline, |stream| {
-        tls::connect_and_say(stream, config, &host, first, deadline)
-    })?;
+    let encrypted = encrypt(stream, address, config, &host, first, deadline)?;
     let answer = answer(&*encrypted, address, deadline, None, turn)?;
     Ok((Greeted::Encrypted(encrypted), answer))
 }
@@ -186,7 +183,7 @@ pub fn open(
     let config =
         tls::client_config(Anchor::Pinned(fingerprint), None).map_err(SecurityError::Unfit);
     let config = config.map_err(ConnectError::Security)?;
-    let secured = Secured { config, fingerprint, key: secure.key, records: security.records };
+    let secured = Secured { config, fingerprint, key: secure.key };
     let stream = secured.take_over(below, address, deadline)?;
     match answer(&*stream, address, deadline, None, &mut Turn::without_end(&mut |_| ()))? {
         Answer::Welcome(welcome) => {
@@ -243,7 +240,7 @@ fn show(
     }
     // The supervisor reads this and no more; what follows is the worker's.
     write_all(&*stream, &hello.encode()).map_err(|error| broken(address, error))?;
-    secured.take_over(stream, address, deadline)
+    Ok(secured.take_over(stream, address, deadline)?)
 }
 
 impl Secured {
@@ -258,11 +255,15 @@ impl Secured {
         below: Arc<dyn Stream>,
         address: &str,
         deadline: Instant,
-    ) -> Result<Arc<dyn Stream>, ConnectError> {
-        let (config, key) = (Arc::clone(&self.config), self.key.to_le_bytes());
-        encrypt(below, address, deadline, |below| {
-            tls::connect(below, config, tls::SESSION, &key, self.records, deadline)
-        })
+    ) -> Result<Arc<tls::TlsStream>, ConnectError> {
+        encrypt(
+            below,
+            address,
+            Arc::clone(&self.config),
+            tls::SESSION,
+            |_| Cow::Owned(self.key.to_le_bytes().to_vec()),
+            deadline,
+        )
     }
 }
 
@@ -272,15 +273,17 @@ impl std::fmt::Debug for Secured {
     }
 }
 
-/// Encrypts a connection by `connect`.
-fn encrypt<T>(
+/// Encrypts a connection, and sends what `first` makes of the server's certificate over it.
+fn encrypt<'a>(
     below: Arc<dyn Stream>,
     address: &str,
+    config: Arc<ClientConfig>,
+    host: &str,
+    first: impl FnOnce(Option<Fingerprint>) -> Cow<'a, [u8]>,
     deadline: Instant,
-    connect: impl FnOnce(Arc<dyn Stream>) -> io::Result<T>,
-) -> Result<T, ConnectError> {
+) -> Result<Arc<tls::TlsStream>, ConnectError> {
     let plain = Arc::clone(&below);
-    connect(below).map_err(|error| {
+    tls::connect_and_say(below, config, host, first, deadline).map_err(|error| {
         match tls::in_the_clear(&error) {
             // It declines, in the clear because it does not encrypt, or has no time to.
             Some(said) if said.starts_with(&MAGIC) => {

@@ -4,11 +4,9 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
-use outboard_transport::tls::{
-    Anchor, Fingerprint, Records, SetupError, certificates_in, client_config,
-};
+use outboard_transport::tls::{Anchor, Fingerprint, SetupError, certificates_in, client_config};
 use outboard_transport::{Endpoint, Stream};
 use outboard_wire::handshake::Purpose;
 use outboard_wire::handshake::auth::Token;
@@ -18,7 +16,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::error::ConnectError;
 use super::lease::Lease;
-use crate::speech;
 
 /// Whether the connection is encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,9 +37,6 @@ pub struct Security {
     /// What `OUTBOARD_TLS` says, if it is none of these: then there is no connection, as nobody
     /// knows what was meant.
     pub unknown_tls: Option<String>,
-    /// Who makes the records of a session's connections. Environment: `OUTBOARD_TLS_KERNEL`, `on`
-    /// or `off`.
-    pub records: Records,
     /// SHA-256 of the server's certificate. Environment: `OUTBOARD_TLS_FINGERPRINT`.
     pub fingerprint: Option<String>,
     /// Authorities that sign certificates of servers, in PEM. Environment: `OUTBOARD_TLS_CA`.
@@ -129,12 +123,6 @@ pub enum SecurityError {
 }
 
 impl Security {
-    /// For a server with credentials of its own: what does not say who the two are.
-    pub(crate) fn without_credentials(&self, server: &Endpoint) -> Security {
-        let (records, of_server) = (self.records, Some(server.to_string()));
-        Security { records, of_server, ..Security::default() }
-    }
-
     /// As the environment says.
     pub fn from_env() -> Security {
         let text = |name| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
@@ -148,10 +136,6 @@ impl Security {
         Security {
             tls,
             unknown_tls,
-            records: Records::from_env(|why| {
-                static ONCE: Once = Once::new();
-                ONCE.call_once(|| speech::say(format_args!("TLS is not the kernel's: {why}")));
-            }),
             fingerprint: text("OUTBOARD_TLS_FINGERPRINT"),
             authorities: path("OUTBOARD_TLS_CA"),
             certificate: path("OUTBOARD_TLS_CERT"),

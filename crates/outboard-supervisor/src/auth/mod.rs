@@ -30,8 +30,6 @@ pub enum Tls {
 pub struct Config {
     /// Whether connections are encrypted.
     pub tls: Tls,
-    /// Whether the kernel makes the records of sessions' connections, where it can.
-    pub tls_kernel: bool,
     /// The server's certificate, in PEM. Without it, the server has one of its own making in its
     /// folder.
     pub certificate: Option<PathBuf>,

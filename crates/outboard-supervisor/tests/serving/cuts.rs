@@ -43,7 +43,7 @@ pub(crate) fn serve_keeping(silent: u64, closed: u64) -> Part {
     Part::start_with(&["supervisor"], &[("OUTBOARD_TEST_GRACE", &format!("{silent},{closed}"))])
 }
 
-pub(crate) const LONG: u64 = 3_600_000;
+const LONG: u64 = 3_600_000;
 
 /// Posts and calls of one thread, of which the worker keeps count.
 fn count(link: &Link, from: u64, many: u64) {
@@ -137,7 +137,7 @@ fn an_encrypted_session_survives_cuts_at_any_byte() {
     assert_eq!(link.peer().0, "tcp+tls");
 }
 
-pub(crate) fn survives_cuts(proxy: &Proxy, link: &Link) {
+fn survives_cuts(proxy: &Proxy, link: &Link) {
     proxy.cut_within(3 << 20);
     proxy.cut(None);
     work_while(link, 4000, 12, || std::thread::sleep(Duration::from_millis(20)));

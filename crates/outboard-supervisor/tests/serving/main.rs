@@ -6,7 +6,6 @@
 mod copies;
 mod cuts;
 mod device;
-mod kernel;
 mod parts;
 mod peers;
 mod proxy;
@@ -78,7 +77,6 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         secure::ALL,
         standing::ALL,
         cuts::ALL,
-        kernel::ALL,
         peers::ALL,
     ];
     parts.into_iter().flatten()

@@ -60,8 +60,6 @@ pub(crate) const LISTEN: &str = "OUTBOARD_SERVING_LISTEN";
 pub(crate) const RECORDS: &str = "OUTBOARD_SERVING_RECORDS";
 /// ... what to become when it is asked to, unless that is this program, ...
 pub(crate) const PROGRAM: &str = "OUTBOARD_SERVING_PROGRAM";
-/// ... whether the kernel encrypts for it, ...
-pub(crate) const KERNEL: &str = "OUTBOARD_SERVING_KERNEL";
 /// ... and for how many seconds sessions wait for the next server.
 pub(crate) const OUTLIVE: &str = "OUTBOARD_SERVING_OUTLIVE";
 
@@ -248,7 +246,6 @@ pub(crate) fn tls_supervisor(state: std::path::PathBuf) -> ExitCode {
     let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker", ""]));
     config.auth =
         auth::Config { tls: auth::Tls::On, state: Some(state), ..auth::Config::default() };
-    config.auth.tls_kernel = std::env::var_os(KERNEL).is_some();
     tell_and_serve(config)
 }
 

@@ -9,7 +9,8 @@ use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, Un
 
 use super::config::Fingerprint;
 use super::incoming::Incoming;
-use super::keys::{HEADER, Key, Numbered, OVERHEAD, RECORD, Secrets, failure, wrong};
+use super::keys::{Key, OVERHEAD, RECORD, Secrets, failure, wrong};
+use super::outgoing::Outgoing;
 
 /// Which side of the connection this is.
 pub(super) enum Side {
@@ -25,14 +26,6 @@ pub(super) struct Handshake {
     to_send: Vec<u8>,
 }
 
-/// What the handshake has led to.
-pub(super) struct Agreed {
-    pub(super) receive_with: Numbered,
-    pub(super) send_with: Numbered,
-    pub(super) secrets: Secrets,
-    received: Received,
-}
-
 /// What the peer has sent so far.
 #[derive(Default)]
 struct Received {
@@ -41,39 +34,6 @@ struct Received {
     /// Decrypted bytes that came right behind the handshake.
     plain: Vec<u8>,
     ended: bool,
-    record: Record,
-}
-
-/// The record of which the next bytes of the peer are.
-#[derive(Default)]
-struct Record {
-    header: [u8; HEADER],
-    /// Bytes of the header that have come.
-    begun: usize,
-    /// Bytes that are still to come behind the header.
-    left: usize,
-}
-
-impl Record {
-    /// How many bytes may be received without any of the next record among them.
-    fn wanted(&self) -> usize {
-        if self.begun < HEADER { HEADER - self.begun } else { self.left }
-    }
-
-    /// Takes note of bytes that have come, none of them beyond those that were wanted.
-    fn advance(&mut self, bytes: &[u8]) {
-        if self.begun == HEADER {
-            self.left -= bytes.len();
-        } else {
-            self.header[self.begun..self.begun + bytes.len()].copy_from_slice(bytes);
-            self.begun += bytes.len();
-            let [.., high, low] = self.header;
-            self.left = usize::from(u16::from_be_bytes([high, low]));
-        }
-        if self.begun == HEADER && self.left == 0 {
-            self.begun = 0;
-        }
-    }
 }
 
 /// The result of a step.
@@ -159,7 +119,7 @@ impl Handshake {
 
     /// Has rustls do one thing. What is to be sent can be [taken](Self::take_to_send) then.
     pub(super) fn step(&mut self) -> io::Result<Step> {
-        let Handshake { side, received: Received { bytes, plain, ended, .. }, to_send } = self;
+        let Handshake { side, received: Received { bytes, plain, ended }, to_send } = self;
         let (discard, step) = match side {
             Side::Client(side) => handle(side.process_tls_records(bytes), plain, ended, to_send),
             Side::Server(side) => handle(side.process_tls_records(bytes), plain, ended, to_send),
@@ -168,21 +128,17 @@ impl Handshake {
         step
     }
 
-    /// Receives with `read`; returns how many bytes. None are of a record behind the handshake:
-    /// that is whose who makes the records from there on.
+    /// Receives with `read`; returns how many bytes.
     pub(super) fn receive(
         &mut self,
-        read: impl Fn(&mut [u8]) -> io::Result<usize>,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        let wanted = self.received.record.wanted();
-        let Received { bytes, record, .. } = &mut self.received;
-        let count = append(bytes, wanted, &read)?;
-        record.advance(&bytes[bytes.len() - count..]);
-        if self.in_the_clear().is_some() {
-            // Where there are no records, the rest is what it says.
-            let _ = append(&mut self.received.bytes, RECORD, &read);
-        }
-        Ok(count)
+        let bytes = &mut self.received.bytes;
+        let before = bytes.len();
+        bytes.resize(before + RECORD + OVERHEAD, 0);
+        let count = read(&mut bytes[before..]);
+        bytes.truncate(before + *count.as_ref().unwrap_or(&0));
+        count
     }
 
     /// The peer's first bytes, if TLS cannot begin with them.
@@ -213,8 +169,8 @@ impl Handshake {
         chain.and_then(|chain| chain.first()).map(|first| Fingerprint::of(first))
     }
 
-    /// The keys, once the handshake is [over](Step::Open) and all has been sent.
-    pub(super) fn finish(self) -> io::Result<Agreed> {
+    /// Both directions, once the handshake is [over](Step::Open) and all has been sent.
+    pub(super) fn finish(self) -> io::Result<(Incoming, Outgoing, Secrets)> {
         let (ExtractedSecrets { tx, rx }, secrets) = match self.side {
             Side::Client(connection) => {
                 let (keys, secrets) =
@@ -227,33 +183,8 @@ impl Handshake {
                 (keys, Secrets::Server(secrets))
             }
         };
-        Ok(Agreed { receive_with: rx, send_with: tx, secrets, received: self.received })
+        let Received { bytes, plain, ended } = self.received;
+        let incoming = Incoming::new(Key::new(rx)?, plain, &bytes, ended);
+        Ok((incoming, Outgoing::new(Key::new(tx)?, secrets.records_of_a_key()), secrets))
     }
-}
-
-impl Agreed {
-    /// What comes from the peer, if its records are decrypted here.
-    pub(super) fn incoming(&mut self) -> io::Result<Incoming> {
-        let Received { bytes, plain, ended, .. } = std::mem::take(&mut self.received);
-        Ok(Incoming::new(Key::new(&self.receive_with)?, plain, &bytes, ended))
-    }
-
-    /// Whether nothing has been received beyond the handshake.
-    pub(super) fn is_at_the_end(&self) -> bool {
-        let Received { bytes, plain, ended, record } = &self.received;
-        bytes.is_empty() && plain.is_empty() && !ended && record.begun == 0
-    }
-}
-
-/// Receives at most so many bytes behind others; how many.
-fn append(
-    bytes: &mut Vec<u8>,
-    most: usize,
-    read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
-) -> io::Result<usize> {
-    let before = bytes.len();
-    bytes.resize(before + most, 0);
-    let count = read(&mut bytes[before..]);
-    bytes.truncate(before + *count.as_ref().unwrap_or(&0));
-    count
 }

@@ -34,7 +34,7 @@ pub(super) struct Incoming {
 
 /// What a record is beside bytes for the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+enum Told {
     Nothing,
     End,
     /// The next record has another key; the peer may want one of this side, too.
@@ -167,7 +167,7 @@ fn whole(bytes: &[u8]) -> io::Result<Option<usize>> {
 }
 
 /// What the plaintext of a record says of TLS itself.
-pub(super) fn told(kind: Kind, plain: &[u8]) -> io::Result<Told> {
+fn told(kind: Kind, plain: &[u8]) -> io::Result<Told> {
     match (kind, plain) {
         (Kind::Data, _) => Ok(Told::Nothing),
         (Kind::Alert, [_, CLOSE_NOTIFY]) => Ok(Told::End),

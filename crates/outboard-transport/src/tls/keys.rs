@@ -32,10 +32,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn of(byte: u8) -> io::Result<Kind> {
-        let kinds = [Kind::Alert, Kind::Handshake, Kind::Data];
-        let kind = kinds.into_iter().find(|kind| *kind as u8 == byte);
-        kind.ok_or_else(|| wrong("a record of a kind unheard of"))
+    fn of(byte: u8) -> Option<Kind> {
+        [Kind::Alert, Kind::Handshake, Kind::Data].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -48,9 +46,6 @@ pub(super) fn failure(error: Error) -> io::Error {
 pub(super) fn wrong(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {what}"))
 }
-
-/// A key as rustls hands it out, and the number of its next record.
-pub(super) type Numbered = (u64, ConnectionTrafficSecrets);
 
 /// The connection's secrets, from which rustls makes each next key.
 pub(super) enum Secrets {
@@ -74,7 +69,7 @@ impl Secrets {
             Secrets::Client(connection) => connection.update_tx_secret(),
             Secrets::Server(connection) => connection.update_tx_secret(),
         };
-        Key::new(&next.map_err(failure)?)
+        Key::new(next.map_err(failure)?)
     }
 
     /// The next key to receive with.
@@ -83,7 +78,7 @@ impl Secrets {
             Secrets::Client(connection) => connection.update_rx_secret(),
             Secrets::Server(connection) => connection.update_rx_secret(),
         };
-        Key::new(&next.map_err(failure)?)
+        Key::new(next.map_err(failure)?)
     }
 }
 
@@ -95,8 +90,8 @@ pub(super) struct Key {
 }
 
 impl Key {
-    pub(super) fn new((number, secrets): &Numbered) -> io::Result<Key> {
-        let (algorithm, key, iv): (&'static Algorithm, _, _) = match secrets {
+    pub(super) fn new((number, secrets): (u64, ConnectionTrafficSecrets)) -> io::Result<Key> {
+        let (algorithm, key, iv): (&'static Algorithm, _, _) = match &secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
             ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
@@ -105,7 +100,7 @@ impl Key {
         let unfit = || wrong("a key does not fit its algorithm");
         let key = UnboundKey::new(algorithm, key.as_ref()).map_err(|_| unfit())?;
         let iv = iv.as_ref().try_into().map_err(|_| unfit())?;
-        Ok(Key { key: LessSafeKey::new(key), iv, number: *number })
+        Ok(Key { key: LessSafeKey::new(key), iv, number })
     }
 
     /// How many records it has encrypted or decrypted.
@@ -158,7 +153,8 @@ impl Key {
         // Zeros behind the kind hide the length.
         let at = plain.iter().rposition(|byte| *byte != 0);
         let at = at.filter(|at| *at <= RECORD).ok_or_else(|| wrong("a record without a kind"))?;
-        Ok((Kind::of(plain[at])?, at))
+        let kind = Kind::of(plain[at]).ok_or_else(|| wrong("a record of a kind unheard of"))?;
+        Ok((kind, at))
     }
 }
 

@@ -1,6 +1,5 @@
 //! TLS 1.3 over another stream: rustls shakes hands and makes the keys, and the records are made
-//! here, since rustls copies each byte twice more and has one lock for both directions; or by the
-//! [`kernel`].
+//! here, since rustls copies each byte twice more and has one lock for both directions.
 //!
 //! [`connect`] and [`accept`] shake hands and make a [`Stream`] of what they are given. The
 //! [`Anchor`] says which server a client trusts.
@@ -8,11 +7,9 @@
 mod config;
 mod handshake;
 mod incoming;
-pub mod kernel;
 mod keys;
 mod outgoing;
 mod pem;
-mod shake;
 mod stream;
 
 use std::borrow::Cow;
@@ -28,10 +25,8 @@ use rustls::{ClientConfig, ServerConfig};
 pub use config::{
     Anchor, Fingerprint, SetupError, client_config, provider, seal, server_config, tag, ticket,
 };
-pub use kernel::Records;
 pub use pem::{PemError, certificates_in};
-pub use shake::in_the_clear;
-pub use stream::TlsStream;
+pub use stream::{TlsStream, in_the_clear};
 
 /// The name in the certificate of a session, which workers have; it is recognised by its
 /// fingerprint.
@@ -40,7 +35,6 @@ pub const SESSION: &str = "outboard";
 use crate::stream::Stream;
 use handshake::Side;
 use keys::failure;
-use shake::{Shaken, shake_hands};
 
 /// The first byte that a TLS client sends: the type of a record with a handshake message.
 pub const FIRST_BYTE: u8 = 0x16;
@@ -56,14 +50,12 @@ pub fn connect(
     config: Arc<ClientConfig>,
     host: &str,
     first: &[u8],
-    records: Records,
     deadline: Instant,
-) -> io::Result<Arc<dyn Stream>> {
-    with(client(below, config, host, |_| first.into(), deadline)?, records)
+) -> io::Result<Arc<TlsStream>> {
+    connect_and_say(below, config, host, |_| first.into(), deadline)
 }
 
-/// The same for a stream that can be [left](TlsStream::leave), with first bytes that depend on the
-/// server's certificate.
+/// The same, with first bytes that depend on the server's certificate.
 ///
 /// # Errors
 /// As [`connect`].
@@ -74,21 +66,11 @@ pub fn connect_and_say<'a>(
     first: impl FnOnce(Option<Fingerprint>) -> Cow<'a, [u8]>,
     deadline: Instant,
 ) -> io::Result<Arc<TlsStream>> {
-    TlsStream::over(client(below, config, host, first, deadline)?)
-}
-
-fn client<'a>(
-    below: Arc<dyn Stream>,
-    config: Arc<ClientConfig>,
-    host: &str,
-    first: impl FnOnce(Option<Fingerprint>) -> Cow<'a, [u8]>,
-    deadline: Instant,
-) -> io::Result<Shaken> {
     let name = ServerName::try_from(host.to_owned()).map_err(|_| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("`{host}` is no name of a server"))
     })?;
     let connection = UnbufferedClientConnection::new(config, name).map_err(failure)?;
-    shake_hands(below, Side::Client(connection), first, deadline)
+    TlsStream::shake_hands(below, Side::Client(connection), first, deadline)
 }
 
 /// Makes the handshake as the server.
@@ -98,32 +80,10 @@ fn client<'a>(
 pub fn accept(
     below: Arc<dyn Stream>,
     config: Arc<ServerConfig>,
-    records: Records,
     deadline: Instant,
-) -> io::Result<Arc<dyn Stream>> {
-    with(server(below, config, deadline)?, records)
-}
-
-fn server(
-    below: Arc<dyn Stream>,
-    config: Arc<ServerConfig>,
-    deadline: Instant,
-) -> io::Result<Shaken> {
+) -> io::Result<Arc<TlsStream>> {
     let connection = UnbufferedServerConnection::new(config).map_err(failure)?;
-    let nothing = |_| Cow::Borrowed(&[][..]);
-    shake_hands(below, Side::Server(connection), nothing, deadline)
-}
-
-/// The stream whose records are made so.
-fn with(shaken: Shaken, records: Records) -> io::Result<Arc<dyn Stream>> {
-    let shaken = match records {
-        Records::Here => shaken,
-        Records::Kernel(kernel) => match kernel::take_over(shaken, kernel)? {
-            Ok(stream) => return Ok(stream),
-            Err(shaken) => shaken,
-        },
-    };
-    Ok(TlsStream::over(shaken)?)
+    TlsStream::shake_hands(below, Side::Server(connection), |_| Cow::Borrowed(&[]), deadline)
 }
 
 #[cfg(test)]

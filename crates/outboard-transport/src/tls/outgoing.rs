@@ -8,7 +8,7 @@ use super::keys::{HEADER, Key, Kind, OVERHEAD, RECORD};
 /// Plaintext that is encrypted for one write.
 const BATCH: usize = 16 * RECORD;
 /// The alert that ends a direction.
-pub(super) const CLOSE_NOTIFY: [u8; 2] = [1, 0];
+const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 /// The message that the next record has another key, which asks for none of the peer's.
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 
@@ -42,11 +42,6 @@ impl Outgoing {
             marks: VecDeque::new(),
             untold: 0,
         }
-    }
-
-    /// How many records the present key has encrypted.
-    pub(super) fn key_is_used(&self) -> u64 {
-        self.key.used()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -132,6 +127,11 @@ impl Outgoing {
 
 #[cfg(test)]
 impl Outgoing {
+    /// How many records the present key has encrypted.
+    pub(super) fn key_is_used(&self) -> u64 {
+        self.key.used()
+    }
+
     /// Appends bytes as they are.
     pub(super) fn raw(&mut self, bytes: &[u8]) {
         self.bytes.splice(self.end.., bytes.iter().copied());

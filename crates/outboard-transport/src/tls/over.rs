@@ -23,8 +23,6 @@ pub(crate) struct Tls<T> {
     below: T,
     pub(super) client: Arc<ClientConfig>,
     pub(super) server: Arc<ServerConfig>,
-    /// The client's and the server's.
-    records: [Records; 2],
 }
 
 /// Shakes hands as soon as a client is there: in the suite one thread connects and accepts only
@@ -32,22 +30,17 @@ pub(crate) struct Tls<T> {
 #[derive(Debug)]
 struct TlsServer {
     address: String,
-    shaken: Mutex<Receiver<Arc<dyn Stream>>>,
+    shaken: Mutex<Receiver<Arc<TlsStream>>>,
 }
 
 impl<T> Tls<T> {
     pub(crate) fn over(below: T) -> Tls<T> {
-        Tls::with(below, [Records::Here; 2])
-    }
-
-    pub(super) fn with(below: T, records: [Records; 2]) -> Tls<T> {
         let (certificate, key) = certificate("localhost");
         let anchor = Anchor::Pinned(Fingerprint::of(&certificate));
         Tls {
             below,
             client: client_config(anchor, None).unwrap(),
             server: Arc::new(server_config(vec![certificate], key, None).unwrap()),
-            records,
         }
     }
 }
@@ -59,19 +52,17 @@ impl<T: Transport> Transport for Tls<T> {
 
     fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
         let below = self.below.connect(address, timeout)?;
-        let (client, deadline) = (Arc::clone(&self.client), Instant::now() + PATIENCE);
-        connect(below, client, "localhost", &[], self.records[0], deadline)
+        Ok(connect(below, Arc::clone(&self.client), "localhost", &[], Instant::now() + PATIENCE)?)
     }
 
     fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
         let (below, config) = (self.below.listen(address)?, Arc::clone(&self.server));
-        let records = self.records[1];
         let address = below.address()?;
         let (send, shaken) = channel();
         std::thread::spawn(move || {
             while let Ok(stream) = below.accept() {
-                let deadline = Instant::now() + PATIENCE;
-                let stream = accept(stream, Arc::clone(&config), records, deadline).unwrap();
+                let stream =
+                    accept(stream, Arc::clone(&config), Instant::now() + PATIENCE).unwrap();
                 if send.send(stream).is_err() {
                     break;
                 }

@@ -3,6 +3,7 @@
 //! One thread may read while another writes: each direction has its own key and its own lock, and
 //! no thread blocks while it holds one. A thread that needs a next key locks `secrets` last.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::config::Fingerprint;
+use super::handshake::{Handshake, Side, Step};
 use super::incoming::Incoming;
 use super::keys::{Key, Secrets};
 use super::outgoing::Outgoing;
-use super::shake::{Shaken, wait_below};
 use crate::locks::lock;
 use crate::stream::{Capabilities, Interest, Readiness, Stream};
 use crate::waker::Waker;
@@ -42,20 +44,112 @@ impl fmt::Debug for TlsStream {
     }
 }
 
+/// The first bytes of a peer that does not speak TLS.
+#[derive(Debug, thiserror::Error)]
+#[error("the other side does not encrypt")]
+struct InTheClear(Vec<u8>);
+
+impl InTheClear {
+    fn error(said: &[u8]) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, InTheClear(said.to_vec()))
+    }
+}
+
+/// The first bytes of a peer that does not speak TLS, if the handshake has failed because of them.
+pub fn in_the_clear(error: &io::Error) -> Option<&[u8]> {
+    error.get_ref()?.downcast_ref().map(|InTheClear(said)| said.as_slice())
+}
+
+/// Blocks until the stream below is ready, at most until the deadline.
+fn wait_below(below: &dyn Stream, interest: Interest, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    below.wait(interest, None, Some(left)).map(drop)
+}
+
+/// Writes all of it, at most until the deadline.
+fn write_below(below: &dyn Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match below.write(&[IoSlice::new(bytes)]) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait_below(below, Interest::WRITE, deadline)?
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 impl TlsStream {
-    /// Makes the records of this connection from here on.
-    pub(super) fn over(shaken: Shaken) -> io::Result<Arc<TlsStream>> {
-        let Shaken { below, mut agreed, outgoing } = shaken;
-        Ok(Arc::new(TlsStream {
+    pub(super) fn shake_hands<'a>(
+        below: Arc<dyn Stream>,
+        side: Side,
+        first: impl FnOnce(Option<Fingerprint>) -> Cow<'a, [u8]>,
+        deadline: Instant,
+    ) -> io::Result<Arc<TlsStream>> {
+        let mut handshake = Handshake::new(side);
+        loop {
+            let step = match handshake.step() {
+                Ok(step) => step,
+                Err(_) if let Some(said) = handshake.in_the_clear() => {
+                    return Err(InTheClear::error(said));
+                }
+                Err(error) => {
+                    // The peer is told why, if it can be.
+                    let _ = write_below(&*below, &handshake.take_alert(), deadline);
+                    return Err(error);
+                }
+            };
+            match step {
+                Step::Done => {}
+                Step::Open => break,
+                Step::Blocked => {
+                    write_below(&*below, &handshake.take_to_send(), deadline)?;
+                    match handshake.receive(|room| below.read(room)) {
+                        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                        Ok(_) => {}
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                            wait_below(&*below, Interest::READ, deadline)?;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        let first = first(handshake.certificate_of_peer());
+        let mut to_send = handshake.take_to_send();
+        let (incoming, outgoing, secrets) = handshake.finish()?;
+        let stream = TlsStream {
             below,
-            incoming: Mutex::new(agreed.incoming()?),
+            incoming: Mutex::new(incoming),
             outgoing: Mutex::new(outgoing),
-            secrets: Mutex::new(agreed.secrets),
+            secrets: Mutex::new(secrets),
             wants_next_key: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             rings: AtomicBool::new(false),
-        }))
+        };
+        // The last message of the handshake and the first bytes are one packet.
+        to_send.extend(stream.sealed(&first)?);
+        write_below(&*stream.below, &to_send, deadline)?;
+        Ok(Arc::new(stream))
+    }
+
+    /// The records of some bytes, while nothing else is to be written.
+    fn sealed(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let mut outgoing = lock(&self.outgoing);
+        let (mut sealed, mut at) = (Vec::new(), 0);
+        while at < bytes.len() {
+            at +=
+                outgoing.seal(&[IoSlice::new(bytes)], at, || lock(&self.secrets).next_to_send())?;
+            sealed.extend_from_slice(outgoing.rest());
+            let count = outgoing.rest().len();
+            outgoing.advance(count);
+        }
+        Ok(sealed)
     }
 
     /// Waits until the peer ends the encrypted stream, and returns the stream below; nothing beyond

@@ -2,8 +2,6 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use rustls::SupportedCipherSuite;
-
 use super::keys::Kind;
 use super::over::{Tls, certificate};
 use super::*;
@@ -16,15 +14,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 crate::conformance!(Tls::over(Tcp), "127.0.0.1:0");
 
-/// The client's end, with records made here.
-fn shaken(
-    below: Arc<dyn Stream>,
-    config: Arc<ClientConfig>,
-    deadline: Instant,
-) -> io::Result<Arc<TlsStream>> {
-    TlsStream::over(client(below, config, "localhost", |_| Cow::Borrowed(b"!"), deadline)?)
-}
-
 /// Both ends, of a client and a server with these settings.
 fn pair(
     client: Arc<ClientConfig>,
@@ -34,10 +23,10 @@ fn pair(
     let address = listener.address().unwrap();
     std::thread::scope(|scope| {
         let deadline = Instant::now() + PATIENCE;
-        let there = scope.spawn(move || {
-            TlsStream::over(super::server(listener.accept().unwrap(), Arc::new(server), deadline)?)
-        });
-        let here = shaken(Tcp.connect(&address, PATIENCE).unwrap(), client, deadline);
+        let there =
+            scope.spawn(move || accept(listener.accept().unwrap(), Arc::new(server), deadline));
+        let here =
+            connect(Tcp.connect(&address, PATIENCE).unwrap(), client, "localhost", b"!", deadline);
         (here, there.join().unwrap())
     })
 }
@@ -158,12 +147,13 @@ fn an_altered_byte_is_found_out() {
     let deadline = Instant::now() + PATIENCE;
     std::thread::scope(|scope| {
         let there = scope.spawn(|| {
-            let below = listener.accept().unwrap();
-            let there = accept(below, server, Records::Here, deadline).unwrap();
+            let there = accept(listener.accept().unwrap(), server, deadline).unwrap();
             read_exact(&*there, &mut [0]).unwrap();
             read_exact(&*there, &mut [0; 5])
         });
-        let here = shaken(Tcp.connect(&middle, PATIENCE).unwrap(), client, deadline).unwrap();
+        let here =
+            connect(Tcp.connect(&middle, PATIENCE).unwrap(), client, "localhost", b"!", deadline)
+                .unwrap();
         std::thread::sleep(Duration::from_millis(50));
         write_all(&*here, b"five5").unwrap();
         let error = there.join().unwrap().unwrap_err();
@@ -185,26 +175,19 @@ fn fingerprints_are_read_as_they_are_written() {
     }
 }
 
-/// Of a client, and of a server that has this suite alone.
-pub(super) fn settings(suite: SupportedCipherSuite) -> (Arc<ClientConfig>, ServerConfig) {
+/// A peer that has all of TLS from rustls, and says back what it hears, with a new key before each
+/// answer if `renews`. Its settings have this suite alone.
+fn echo(suite: rustls::SupportedCipherSuite, renews: bool) -> (String, Arc<ClientConfig>) {
     let (certificate, key) = certificate("localhost");
     let client = client_config(Anchor::Pinned(Fingerprint::of(&certificate)), None).unwrap();
     let mut alone = provider();
     alone.cipher_suites.retain(|other| other.suite() == suite.suite());
-    let mut server = ServerConfig::builder_with_provider(Arc::new(alone))
+    let server = ServerConfig::builder_with_provider(Arc::new(alone))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
         .unwrap();
-    server.enable_secret_extraction = true;
-    (client, server)
-}
-
-/// A peer that has all of TLS from rustls, and says back what it hears, with a new key before each
-/// answer if `renews`.
-pub(super) fn echo(suite: SupportedCipherSuite, renews: bool) -> (String, Arc<ClientConfig>) {
-    let (client, server) = settings(suite);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -231,7 +214,8 @@ fn a_peer_that_has_all_from_rustls_understands_each_suite_and_each_key() {
         for (renews, records_of_a_key) in [(false, None), (true, None), (false, Some(4))] {
             let (address, client) = echo(suite, renews);
             let below = Tcp.connect(&address, PATIENCE).unwrap();
-            let here = shaken(below, client, Instant::now() + PATIENCE).unwrap();
+            let here =
+                connect(below, client, "localhost", b"!", Instant::now() + PATIENCE).unwrap();
             if let Some(records) = records_of_a_key {
                 here.outgoing.lock().unwrap().records_of_a_key = records;
             }
@@ -270,29 +254,21 @@ fn a_key_is_another_one_after_so_many_records() {
     }
 }
 
-/// A record of that kind.
-pub(super) fn record(out: &mut outgoing::Outgoing, kind: Kind, plain: &[u8]) {
-    out.record(kind, plain.len(), |room| room.copy_from_slice(plain)).unwrap();
-}
-
-/// What a peer that has the keys says.
-pub(super) type Say = fn(&mut outgoing::Outgoing);
-
-/// What it says wrong, and what is said of it.
-pub(super) fn wrong_records() -> [(&'static str, Say); 6] {
-    [
+/// What a peer that has the keys says wrong, and what is said of it.
+#[test]
+fn a_peer_that_breaks_the_rules_is_an_error() {
+    type Say = fn(&mut outgoing::Outgoing);
+    fn record(out: &mut outgoing::Outgoing, kind: Kind, plain: &[u8]) {
+        out.record(kind, plain.len(), |room| room.copy_from_slice(plain)).unwrap();
+    }
+    let cases: [(&str, Say); 6] = [
         ("not encrypted", |out| out.raw(&[22, 3, 3, 0, 5, 24, 0, 0, 1, 0])),
         ("too long", |out| out.raw(&[&[23, 3, 3, 0xff, 0xff][..], &[7; 0xffff]].concat())),
         ("cannot decrypt", |out| out.raw(&[23, 3, 3, 0, 3, 1, 2, 3])),
         ("received fatal alert: HandshakeFailure", |out| record(out, Kind::Alert, &[2, 40])),
         ("cut off", |out| record(out, Kind::Handshake, &[4, 0, 0, 9, 1, 2])),
         ("no place here", |out| record(out, Kind::Handshake, &[24, 0, 0, 1, 2])),
-    ]
-}
-
-#[test]
-fn a_peer_that_breaks_the_rules_is_an_error() {
-    let cases = wrong_records();
+    ];
     // Many bytes are decrypted elsewhere than few.
     let rooms = [8, 1 << 20];
     for ((says, say), room) in cases.iter().flat_map(|case| rooms.map(|room| (case, room))) {

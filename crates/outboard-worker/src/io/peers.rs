@@ -29,7 +29,7 @@ use super::pace::Pace;
 use super::places::Places;
 use super::registry::Registry;
 use super::replier::Replier;
-use super::secure::{self, Secure};
+use super::secure::Secure;
 
 /// Links for copies that a session has at most; those that were lost do not count.
 const MOST: usize = 64;
@@ -338,7 +338,7 @@ fn encrypt(
     let config = tls::client_config(Anchor::Pinned(Fingerprint(fingerprint)), None)
         .map_err(io::Error::other)?;
     let ticket = called.ticket.key.to_le_bytes();
-    tls::connect(below, config, tls::SESSION, &ticket, secure::records(), deadline)
+    Ok(tls::connect(below, config, tls::SESSION, &ticket, deadline)?)
 }
 
 /// Reads the other worker's answer to the hello.

@@ -2,11 +2,10 @@
 //! never the server's.
 
 use std::io;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outboard_transport::tls::{self, Records};
-use outboard_transport::{Stream, read_exact_until};
+use outboard_transport::{Stream, read_exact_until, tls};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use subtle::ConstantTimeEq;
@@ -15,16 +14,6 @@ use outboard_control::messages::Start;
 
 /// How long a client may take to shake hands.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Who makes the records of this worker's connections, as the server's settings say.
-pub(super) fn records() -> Records {
-    Records::from_env(|why| {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(
-            || tracing::warn!(%why, "connections are encrypted here, not by the kernel"),
-        );
-    })
-}
 
 /// What encrypts the session's connections.
 #[derive(Clone)]
@@ -52,7 +41,7 @@ impl Secure {
     /// than the supervisor has talked to.
     pub(super) fn accept(&self, below: Arc<dyn Stream>) -> io::Result<Arc<dyn Stream>> {
         let deadline = Instant::now() + PATIENCE;
-        let stream = tls::accept(below, Arc::clone(&self.config), records(), deadline)?;
+        let stream = tls::accept(below, Arc::clone(&self.config), deadline)?;
         let mut shown = [0; 16];
         read_exact_until(&*stream, &mut shown, deadline)?;
         if bool::from(shown.ct_eq(&self.key.to_le_bytes())) {
