@@ -175,14 +175,13 @@ pub(crate) struct Beside<'a> {
 }
 
 /// Serves one client with a driver library and others beside it, and a
-/// folder for so many bytes of images, kept from the rest of the machine and perhaps as another
-/// user.
+/// folder for so many bytes of images, kept from the rest of the machine as `confined` says.
 pub(crate) fn work(
     driver: &Path,
     beside: &Beside<'_>,
     images: Option<(&Path, u64)>,
     mode: sandbox::Mode,
-    user: Option<sandbox::User>,
+    confined: impl FnOnce(Sandbox) -> Sandbox,
 ) -> ! {
     // SAFETY: the supervisor's user chose the file as a CUDA driver library.
     let setup = unsafe { Setup::new(driver, shown(driver)) };
@@ -192,9 +191,9 @@ pub(crate) fn work(
         .with_nccl(beside.nccl.map(Path::to_owned))
         .showing_memory(is_software)
         .pinning_pages(!is_software);
-    let sandbox =
-        sandbox(mode, [Some(driver), beside.nvml, beside.nccl], images.map(|(folder, _)| folder))
-            .of_user(user);
+    let libraries = [Some(driver), beside.nvml, beside.nccl];
+    let sandbox = confined(sandbox(mode, libraries, images.map(|(folder, _)| folder)));
+    let sandbox = if is_software { sandbox.of_the_software_device() } else { sandbox };
     let sandbox = if beside.nccl.is_some() { sandbox.making_collectives() } else { sandbox };
     let sandbox = if beside.adapters { sandbox.using_adapters() } else { sandbox };
     let setup = match images {

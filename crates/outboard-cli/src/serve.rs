@@ -31,7 +31,7 @@ use outboard_supervisor::warm::Bounds;
 use outboard_supervisor::{Access, Config, ServeError, Socket, WorkerCommand};
 use outboard_transport::DEFAULT_PORT;
 use outboard_wire::Code;
-use outboard_worker::sandbox::{Mode, User};
+use outboard_worker::sandbox::{Calls, Mode, Sandbox, User};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::driver::Choice;
@@ -215,6 +215,9 @@ pub(crate) struct WorkerArgs {
     /// How the worker is confined.
     #[arg(long)]
     sandbox: Mode,
+    /// Which system calls it may make.
+    #[arg(long)]
+    sandbox_calls: Calls,
     /// The user and groups it runs as, by numbers.
     #[arg(long)]
     user: Option<User>,
@@ -258,6 +261,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     let listen = if listen == "none" { listen } else { with_port(&listen) };
     let mut config = Config::new(listen, worker);
     config.driver = crate::driver::shown(&driver);
+    config.record_calls = confinement.records_calls();
     config.log_format = format;
     config.socket = match args.socket {
         None => Socket::Usual,
@@ -384,7 +388,9 @@ pub(crate) fn worker(args: &WorkerArgs) -> ! {
         nccl: args.nccl.as_deref(),
         adapters: args.adapters,
     };
-    crate::driver::work(&args.driver, &libraries, images, args.sandbox, args.user.clone())
+    let confined =
+        |sandbox: Sandbox| sandbox.with_calls(args.sandbox_calls).of_user(args.user.clone());
+    crate::driver::work(&args.driver, &libraries, images, args.sandbox, confined)
 }
 
 pub(crate) fn check_driver() -> Result<()> {

@@ -7,6 +7,7 @@
 
 pub mod account;
 pub mod board;
+pub mod calls;
 pub mod identity;
 pub mod messages;
 pub mod meter;

@@ -6,4 +6,4 @@ mod socket;
 mod tests;
 
 pub use crate::generated::messages::*;
-pub use socket::{LONGEST, has_gone, pair, receive, send, send_patiently};
+pub use socket::{LONGEST, has_gone, pair, receive, receive_with, send, send_patiently};

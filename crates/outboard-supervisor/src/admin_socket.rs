@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use outboard_wire::Code;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::about::{About, Kind};
+use super::bytes_only::BytesOnly;
 use super::config::Config;
 use super::error::ServeError;
 use super::local::{self, Access, Door, Socket};
@@ -84,15 +84,15 @@ impl Desk {
         let places = Arc::new(Semaphore::new(supervisor.parts.administrators));
         loop {
             let stream = match self.door.accept().await {
-                Ok(stream) => stream,
+                Ok(stream) => BytesOnly::new(stream),
                 Err(error) => {
                     super::doors::cannot_accept(&error).await;
                     continue;
                 }
             };
-            if !self.door.admits(&stream) || supervisor.is_workers(&stream) {
+            if !self.door.admits(stream.stream()) || supervisor.is_workers(stream.stream()) {
                 if let Some(left_out) = STRANGERS.admits("administrator") {
-                    tracing::warn!(peer = ?stream.peer_cred().ok(), left_out, "somebody else came to the administrators' socket");
+                    tracing::warn!(peer = ?stream.stream().peer_cred().ok(), left_out, "somebody else came to the administrators' socket");
                 }
                 continue;
             }
@@ -113,7 +113,7 @@ impl Desk {
 async fn attend(
     supervisor: &Supervisor,
     secret: &Secret,
-    mut stream: UnixStream,
+    mut stream: BytesOnly,
 ) -> io::Result<()> {
     loop {
         let mut len = [0; 4];
@@ -155,7 +155,7 @@ fn not_shown() -> String {
 
 /// Has the server become another release. What it answers last is why that is not to be: there is
 /// nobody any more who could say that it is.
-async fn upgrade(supervisor: &Supervisor, stream: &mut UnixStream) -> io::Result<()> {
+async fn upgrade(supervisor: &Supervisor, stream: &mut BytesOnly) -> io::Result<()> {
     let mut steps = match supervisor.upgrades.ask() {
         Ok(steps) => steps,
         Err(sentence) => return reply(stream, Answer::Error(sentence)).await,
@@ -169,7 +169,7 @@ async fn upgrade(supervisor: &Supervisor, stream: &mut UnixStream) -> io::Result
     if is_over { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-async fn reply(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {
+async fn reply(stream: &mut BytesOnly, answer: Answer) -> io::Result<()> {
     let bytes = framed(&Reply { version: VERSION, answer })?;
     timeout(PATIENCE, stream.write_all(&bytes)).await?
 }

@@ -69,6 +69,8 @@ pub struct Config {
     pub files: Option<Arc<outboard_files::Opener>>,
     /// The folder of the client library that clients are given, if they are given one.
     pub library: Option<PathBuf>,
+    /// Whether system calls of workers are made that no list has, and noted.
+    pub record_calls: bool,
     /// Whether workers make collectives.
     pub collectives: collectives::Config,
     /// How its devices are shared.
@@ -110,6 +112,7 @@ impl Config {
             regions: Vec::new(),
             files: None,
             library: None,
+            record_calls: false,
             collectives: collectives::Config::default(),
             sharing: sharing::Config::default(),
             log_format: crate::logs::Format::default(),

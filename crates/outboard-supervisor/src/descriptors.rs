@@ -11,8 +11,9 @@ use super::config::Config;
 /// standard streams, the runtime's, sockets that listen, files that are read, pipes to a process
 /// that starts.
 const OWN: usize = 36;
-/// A worker's socket, its process, its meter, and its client's connection until it is handed over.
-const OF_A_SESSION: usize = 4;
+/// A worker's socket, its process, its meter, the listener of its system calls, and its client's
+/// connection until it is handed over.
+const OF_A_SESSION: usize = 5;
 /// A worker that waits: its socket and its process.
 const OF_A_WARM_WORKER: usize = 2;
 /// The least that can be divided.

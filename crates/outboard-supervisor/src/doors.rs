@@ -6,11 +6,12 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::about::Kind;
+use super::bytes_only::BytesOnly;
 use super::config::Config;
 use super::error::ServeError;
 use super::guests;
@@ -219,11 +220,12 @@ async fn call(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAd
 }
 
 /// The next client at the socket, if there is one.
-async fn knock(supervisor: &Supervisor, door: Option<&Door>) -> io::Result<(UnixStream, Peer)> {
+async fn knock(supervisor: &Supervisor, door: Option<&Door>) -> io::Result<(BytesOnly, Peer)> {
     let Some(door) = door else { return std::future::pending().await };
-    let stream = door.accept().await?;
-    let user = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
-    let peer =
-        Peer::Local { user, admitted: door.admits(&stream) && !supervisor.is_workers(&stream) };
+    let stream = BytesOnly::new(door.accept().await?);
+    let connection = stream.stream();
+    let user = connection.peer_cred().map_or(u32::MAX, |peer| peer.uid());
+    let admitted = door.admits(connection) && !supervisor.is_workers(connection);
+    let peer = Peer::Local { user, admitted };
     Ok((stream, peer))
 }

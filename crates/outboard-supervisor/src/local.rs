@@ -12,6 +12,7 @@ use outboard_wire::handshake::Local;
 use rustix::process::geteuid;
 use tokio::net::{UnixListener, UnixStream};
 
+use super::bytes_only::pass_descriptors;
 use super::left_over::{self, Turn};
 
 /// Whether and where to listen for clients on this machine.
@@ -117,6 +118,7 @@ impl Door {
     ) -> io::Result<Option<Door>> {
         let address = listener.local_addr()?;
         let Some(path) = address.as_pathname().map(Path::to_owned) else { return Ok(None) };
+        pass_descriptors(listener.as_fd(), false);
         listener.set_nonblocking(true)?;
         Ok(Some(Door { listener: UnixListener::from_std(listener)?, path, access }))
     }
@@ -137,6 +139,7 @@ impl Door {
             outcome => outcome,
         }?;
         drop(turn);
+        pass_descriptors(listener.as_fd(), false);
         let mode = match access {
             Access::Owner => 0o600,
             Access::Group => 0o660,

@@ -4,10 +4,10 @@ use std::io;
 use std::rc::Rc;
 
 use outboard_wire::handshake::VERSION;
-use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::admit;
+use super::bytes_only::BytesOnly;
 use super::peer::{Peer, too_many};
 use super::supervisor::Supervisor;
 use outboard_auth::hellos::Seat;
@@ -22,7 +22,7 @@ pub(super) trait Newcomer: 'static {
     async fn admit(self, supervisor: &Supervisor, peer: Peer, seat: Seat);
 }
 
-impl Newcomer for UnixStream {
+impl Newcomer for BytesOnly {
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
         self.try_write(bytes)
     }

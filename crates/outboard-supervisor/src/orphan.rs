@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::records::{Record, Records};
 use super::workers::Worker;
+use crate::closing::Foreign;
 
 /// How long a worker may take to return what it kept, before the server accepts clients without it.
 /// It is asked again later.
@@ -44,7 +45,7 @@ pub(super) struct Shared {
     pub(super) token: u128,
     pub(super) kind: u8,
     pub(super) payload: Vec<u8>,
-    pub(super) descriptor: Option<OwnedFd>,
+    pub(super) descriptor: Option<Foreign>,
 }
 
 impl Orphan {
@@ -122,7 +123,7 @@ async fn ask(records: &Records, session: u64, record: Record) -> io::Result<Orph
             Some((ToSupervisor::Kept { tag }, Some(descriptor)))
                 if orphan.kept.len() < MOST_KEPT =>
             {
-                orphan.kept.push((tag, descriptor));
+                orphan.kept.push((tag, descriptor.into_inner()));
             }
             Some((ToSupervisor::Share { token, kind, payload, .. }, descriptor))
                 if orphan.shared.len() < MOST_SHARED =>

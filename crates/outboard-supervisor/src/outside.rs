@@ -1,7 +1,11 @@
-//! The network beyond this server's clients, and files: a worker's sandbox has none.
+//! What a worker's sandbox keeps from it, as the supervisor does it: the network beyond this server's
+//! clients, files, some system calls.
+
+use std::sync::Arc;
 
 use outboard_wire::handshake::Local;
 
+use super::calls::Calls;
 use super::collectives::Sockets;
 use super::config::Config;
 use super::dial::Dialer;
@@ -15,6 +19,8 @@ pub(crate) struct Outside {
     pub(crate) sockets: Sockets,
     /// Files that the server shares.
     pub(crate) files: Files,
+    /// System calls.
+    pub(crate) calls: Arc<Calls>,
 }
 
 impl Outside {
@@ -24,6 +30,7 @@ impl Outside {
             dialer: Dialer::new(config.peers.clone(), own),
             sockets: Sockets::new(&config.collectives, &config.peers, &config.listen),
             files: Files::new(config.files.clone()),
+            calls: Arc::new(Calls::new(config.record_calls)),
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use outboard_wire::handshake::{Refusal, RefusalCode};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 
 use crate::auth::Way;
+use crate::bytes_only::BytesOnly;
 use crate::vsock::Guest;
 use outboard_auth::hellos::{Origin, machine};
 
@@ -51,6 +52,11 @@ pub(super) trait Connection: AsyncRead + AsyncWrite + AsFd + Unpin + 'static {
     /// What this kind of connection proves about the client.
     fn way(&self, peer: Peer) -> Way;
 
+    /// The connection, for the worker that goes on with it.
+    fn for_a_worker(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+
     /// Makes the next flush the last one of this side, without closing the stream below.
     fn finish(&mut self) {}
 }
@@ -61,7 +67,11 @@ impl Connection for TcpStream {
     }
 }
 
-impl Connection for UnixStream {
+impl Connection for BytesOnly {
+    fn for_a_worker(&self) -> BorrowedFd<'_> {
+        BytesOnly::for_a_worker(self)
+    }
+
     fn way(&self, peer: Peer) -> Way {
         match peer {
             Peer::Local { user, .. } => Way::Local { user },

@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -21,6 +22,7 @@ pub(super) use self::attend::{Unwelcome, Welcomed};
 pub(super) use self::entry::Shown;
 use self::entry::{Entry, Phase};
 use super::about::{About, Kind};
+use super::calls::Calls;
 use super::orphan::{self, Orphan};
 use super::outside::Outside;
 use super::over::Over;
@@ -185,6 +187,11 @@ impl Sessions {
 
     pub(super) fn records(&self) -> Option<Rc<Records>> {
         self.table.records.clone()
+    }
+
+    /// What judges the system calls of workers.
+    pub(super) fn calls(&self) -> &Arc<Calls> {
+        &self.table.outside.calls
     }
 
     /// The board, for a worker that only looks at it.

@@ -5,7 +5,9 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::closing::Foreign;
 
 /// Tokens that a session may have out at once.
 const MOST_OF_A_SESSION: usize = 1 << 16;
@@ -40,7 +42,7 @@ struct Share {
     session: u64,
     kind: u8,
     payload: Vec<u8>,
-    descriptor: Option<OwnedFd>,
+    descriptor: Option<Foreign>,
 }
 
 impl Shares {
@@ -57,7 +59,7 @@ impl Shares {
         token: u128,
         kind: u8,
         payload: Vec<u8>,
-        descriptor: Option<OwnedFd>,
+        descriptor: Option<Foreign>,
     ) -> bool {
         let mut table = self.table.borrow_mut();
         let (tokens, descriptors) = table.counts.get(&session).copied().unwrap_or_default();
@@ -165,7 +167,7 @@ mod tests {
     #[test]
     fn descriptors_are_few_for_a_session_and_for_all() {
         let shares = shares();
-        let descriptor = || Some(std::fs::File::open("/dev/null").unwrap().into());
+        let descriptor = || Some(Foreign::new(std::fs::File::open("/dev/null").unwrap().into()));
         let add = |session, token| shares.add(session, token, 1, Vec::new(), descriptor());
         assert!((0..3).all(|token| add(1, token)));
         assert!(!add(1, 3) && shares.add(1, 3, 1, Vec::new(), None), "a session has its own share");

@@ -16,6 +16,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
 use crate::cgroup::Member;
+use crate::closing::{self, Foreign};
 use crate::command::WorkerCommand;
 use crate::logs;
 use crate::queues;
@@ -196,12 +197,10 @@ impl Worker {
     }
 
     /// The next message, and the descriptor with it; `None` once the worker has closed its end.
-    pub(super) async fn receive(&self) -> io::Result<Option<(ToSupervisor, Option<OwnedFd>)>> {
+    pub(super) async fn receive(&self) -> io::Result<Option<(ToSupervisor, Option<Foreign>)>> {
         loop {
             let mut ready = self.control.readable().await?;
-            match ready
-                .try_io(|control| messages::receive::<ToSupervisor>(control.get_ref().as_fd()))
-            {
+            match ready.try_io(|control| receive(control.get_ref().as_fd())) {
                 Ok(result) => return result,
                 Err(_would_block) => {}
             }
@@ -232,6 +231,45 @@ impl Worker {
         if let Some(group) = Pid::from_raw(self.id.cast_signed()) {
             let _ = kill_process_group(group, Signal::KILL);
         }
+    }
+}
+
+/// The next message of a worker, which may have been taken over: it has no descriptor but the one
+/// that belongs to it, and what else comes is closed where nobody waits.
+fn receive(from: BorrowedFd<'_>) -> io::Result<Option<(ToSupervisor, Option<Foreign>)>> {
+    let mut attached = Vec::new();
+    let message = messages::receive_with::<ToSupervisor>(from, &mut attached);
+    if attached.is_empty() {
+        return message.map(|message| message.map(|message| (message, None)));
+    }
+    let wanted = match &message {
+        Ok(Some(message)) if attached.len() == 1 && !closing::is_behind() => {
+            may_have(message, attached[0].as_fd())
+        }
+        _ => false,
+    };
+    if !wanted {
+        closing::elsewhere(attached);
+        message?;
+        let sentence = "a descriptor is attached that does not belong to the message";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, sentence));
+    }
+    let descriptor = attached.pop().map(Foreign::new);
+    message.map(|message| message.map(|message| (message, descriptor)))
+}
+
+/// Whether a descriptor belongs to a message.
+fn may_have(message: &ToSupervisor, descriptor: BorrowedFd<'_>) -> bool {
+    match message {
+        ToSupervisor::Bind { .. } | ToSupervisor::Listen { .. } | ToSupervisor::Connect { .. } => {
+            closing::is_socket(descriptor)
+        }
+        ToSupervisor::Share { .. } | ToSupervisor::Kept { .. } | ToSupervisor::Calls => {
+            !closing::is_socket(descriptor)
+        }
+        // Of a later release.
+        ToSupervisor::Unknown(_) => true,
+        _ => false,
     }
 }
 

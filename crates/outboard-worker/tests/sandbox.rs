@@ -5,20 +5,26 @@
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use outboard_worker::sandbox::{Mode, Sandbox};
+use outboard_worker::sandbox::{Calls, Mode, Sandbox};
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// What a process of this test is told by: the attempt, `sandboxed` or `free`, the folder that it
-/// may not use, the one that it may, and the process that started it.
+/// What a process of this test is told by: the attempt, the list of calls of its sandbox or `free`,
+/// the folder that it may not use, the one that it may, and the process that started it.
 struct Case {
     forbidden: PathBuf,
     own: PathBuf,
     parent: i32,
+}
+
+impl Case {
+    fn secret(&self) -> PathBuf {
+        self.forbidden.join("secret")
+    }
 }
 
 type Attempt = (&'static str, fn(&Case) -> io::Result<()>, Expected);
@@ -83,9 +89,61 @@ const ATTEMPTS: &[Attempt] = &[
         |_| thread(|| std::net::UdpSocket::bind("127.0.0.1:0").map(drop)),
         Stopped(libc::EPERM),
     ),
-    ("connects_a_socket_that_it_was_handed", connect_handed, Stopped(libc::EACCES)),
-    ("binds_a_socket_that_it_was_handed", |_| bind_handed(), Stopped(libc::EACCES)),
+    ("connects_a_socket_that_it_was_handed", connect_handed, Stopped(libc::EPERM)),
+    ("binds_a_socket_that_it_was_handed", |_| bind_handed(), Stopped(libc::EPERM)),
+    ("sends_past_the_rules_for_connections_handed", send_at_once, Stopped(libc::EPERM)),
+    (
+        "sends_messages_past_the_rules_handed",
+        |_| send_messages_at_once(),
+        StoppedAnyhow(libc::EPERM),
+    ),
+    (
+        "listens_with_a_socket_that_it_was_handed",
+        |_| call(libc::SYS_listen, [0, 1, 0, 0]),
+        Stopped(libc::EPERM),
+    ),
+    ("makes_something_else_of_a_socket_handed", |_| change_socket(), StoppedAnyhow(libc::EPERM)),
+    ("sets_the_sizes_of_a_socket_handed", |_| set_up_socket(), Allowed),
     ("talks_to_itself", |_| UnixStream::pair().map(drop), Allowed),
+    (
+        "connects_to_another_process_of_this_machine",
+        |case| UnixStream::connect(case.own.join(SOCKET)).map(drop),
+        Stopped(libc::EPERM),
+    ),
+    (
+        "sends_a_datagram_to_a_name_of_this_machine",
+        |case| UnixDatagram::pair()?.0.send_to(b"x", case.own.join(DATAGRAMS)).map(drop),
+        Stopped(libc::EPERM),
+    ),
+    ("changes_who_may_use_a_file", |case| change_mode(&case.secret()), Stopped(libc::EPERM)),
+    ("changes_who_may_use_an_open_file", change_open_mode, Stopped(libc::EPERM)),
+    ("changes_when_a_file_was_changed", |case| change_times(case, false), Stopped(libc::EPERM)),
+    (
+        "changes_when_an_open_file_was_changed",
+        |case| change_times(case, true),
+        Stopped(libc::EPERM),
+    ),
+    ("changes_what_is_noted_of_files", |_| all(METADATA), StoppedAnyhow(libc::EPERM)),
+    ("changes_what_is_noted_by_a_control", change_attributes, Stopped(libc::EPERM)),
+    ("watches_a_folder", |case| watch(&case.forbidden), Stopped(libc::EPERM)),
+    ("types_into_a_terminal", |_| type_in(), StoppedAnyhow(libc::EPERM)),
+    ("has_signals_sent_by_a_descriptor", |_| own_descriptor(), Stopped(libc::EPERM)),
+    ("leads_another_group_of_processes", |_| call(libc::SYS_setpgid, [0; 4]), Stopped(libc::EPERM)),
+    (
+        "slows_all_of_a_user",
+        |_| call(libc::SYS_setpriority, [libc::PRIO_USER.into(), NOBODY, 19, 0]),
+        StoppedAnyhow(libc::EPERM),
+    ),
+    ("chooses_processors_for_its_parent", |case| choose(case.parent), Stopped(libc::EPERM)),
+    ("chooses_its_own_processors", |_| choose(0), Allowed),
+    ("takes_turns_for_its_parent", |case| take_turns(case.parent), Stopped(libc::EPERM)),
+    ("makes_memory_that_has_a_descriptor", |_| make_memory(), Allowed),
+    (
+        "makes_a_call_that_no_list_has",
+        |_| call(libc::SYS_chdir, [c"/".as_ptr() as i64, 0, 0, 0]),
+        Stopped(libc::EPERM),
+    ),
+    ("makes_a_call_of_the_future", |_| call(NEW, [0; 4]), StoppedAnyhow(libc::ENOSYS)),
     (
         "looks_into_its_parent",
         |case| call(libc::SYS_process_vm_readv, [case.parent as i64, 0, 0, 0]),
@@ -255,6 +313,45 @@ const AROUND: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_modify_ldt,
 ];
+/// What the system notes of files and does for those who wait for changes.
+const METADATA: &[libc::c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    452, // fchmodat2
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    463, // setxattrat
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    466, // removexattrat
+    469, // file_setattr
+    libc::SYS_inotify_init1,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_fanotify_mark,
+    libc::SYS_truncate,
+];
+/// A user that has no processes.
+const NOBODY: i64 = 64_999;
+/// A call that no kernel has yet.
+const NEW: libc::c_long = 1000;
+
 /// Shared memory, semaphores and messages that have a number, and queues that have a name.
 const NUMBERS: &[libc::c_long] = &[
     libc::SYS_shmget,
@@ -363,8 +460,11 @@ fn call(number: libc::c_long, arguments: [i64; 4]) -> io::Result<()> {
     }
 }
 
-/// Where the process that started this one listens.
+/// Where the process that started this one listens: the file that says the address, and sockets of
+/// this machine.
 const LISTENS: &str = "listens";
+const SOCKET: &str = "socket";
+const DATAGRAMS: &str = "datagrams";
 
 /// A TCP socket, as collectives have them, is the standard input of each attempt.
 fn connect_handed(case: &Case) -> io::Result<()> {
@@ -375,6 +475,135 @@ fn connect_handed(case: &Case) -> io::Result<()> {
 
 fn bind_handed() -> io::Result<()> {
     Ok(rustix::net::bind(io::stdin(), &SocketAddr::from(([127, 0, 0, 1], 0)))?)
+}
+
+/// Connects a socket elsewhere, and sends to there, in one call.
+fn send_at_once(case: &Case) -> io::Result<()> {
+    let address = fs::read_to_string(case.own.join(LISTENS))?;
+    let address: SocketAddr = address.parse().map_err(io::Error::other)?;
+    let flags = rustix::net::SendFlags::from_bits_retain(libc::MSG_FASTOPEN as u32);
+    Ok(rustix::net::sendto(io::stdin(), b"x", flags, &address).map(drop)?)
+}
+
+/// The other two calls that do. Without an address they are wrong anyhow.
+fn send_messages_at_once() -> io::Result<()> {
+    let flags = i64::from(libc::MSG_FASTOPEN);
+    let stopped = [(libc::SYS_sendmsg, [0, 0, flags, 0]), (libc::SYS_sendmmsg, [0, 0, 0, flags])]
+        .into_iter()
+        .all(|(number, arguments)| refusal(call(number, arguments)) == Some(libc::EPERM));
+    if stopped { Err(io::Error::from_raw_os_error(libc::EPERM)) } else { Ok(()) }
+}
+
+fn option(level: i32, name: i32) -> io::Result<()> {
+    let value: libc::c_int = 1 << 16;
+    // SAFETY: the value is a number, which lives until the call returns.
+    let result = unsafe {
+        libc::setsockopt(0, level, name, (&raw const value).cast(), size_of_val(&value) as u32)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn change_socket() -> io::Result<()> {
+    let names = [
+        libc::TCP_FASTOPEN,
+        libc::TCP_FASTOPEN_CONNECT,
+        libc::TCP_FASTOPEN_KEY,
+        libc::TCP_FASTOPEN_NO_COOKIE,
+        libc::TCP_REPAIR,
+        libc::TCP_REPAIR_QUEUE,
+        libc::TCP_REPAIR_OPTIONS,
+        libc::TCP_REPAIR_WINDOW,
+        libc::TCP_QUEUE_SEQ,
+        libc::TCP_ULP,
+    ];
+    let stopped =
+        names.into_iter().all(|name| refusal(option(libc::IPPROTO_TCP, name)) == Some(libc::EPERM));
+    if stopped { Err(io::Error::from_raw_os_error(libc::EPERM)) } else { Ok(()) }
+}
+
+fn set_up_socket() -> io::Result<()> {
+    for name in [libc::SO_REUSEADDR, libc::SO_SNDBUF, libc::SO_RCVBUF, libc::SO_KEEPALIVE] {
+        option(libc::SOL_SOCKET, name)?;
+    }
+    option(libc::IPPROTO_TCP, libc::TCP_NODELAY)
+}
+
+fn change_mode(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))
+}
+
+fn change_open_mode(case: &Case) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let file = fs::File::create(case.own.join("open"))?;
+    file.set_permissions(fs::Permissions::from_mode(0o4755))
+}
+
+fn change_times(case: &Case, of_open: bool) -> io::Result<()> {
+    if of_open {
+        return fs::File::create(case.own.join("open"))?.set_modified(std::time::UNIX_EPOCH);
+    }
+    let path = std::ffi::CString::new(case.secret().into_os_string().into_encoded_bytes())?;
+    call(libc::SYS_utimensat, [libc::AT_FDCWD.into(), path.as_ptr() as i64, 0, 0])
+}
+
+/// Sets the attributes of an open file that it has already.
+fn change_attributes(case: &Case) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    const GET: i64 = 0x8008_6601;
+    const SET: i64 = 0x4008_6602;
+    let file = fs::File::create(case.own.join("open"))?;
+    let mut attributes = 0_u64;
+    let asked =
+        call(libc::SYS_ioctl, [file.as_raw_fd().into(), GET, (&raw mut attributes) as i64, 0]);
+    let set =
+        call(libc::SYS_ioctl, [file.as_raw_fd().into(), SET, (&raw const attributes) as i64, 0]);
+    // The file system may have none.
+    if refusal(set) == Some(libc::EPERM) {
+        Err(io::Error::from_raw_os_error(libc::EPERM))
+    } else {
+        asked.or(Ok(()))
+    }
+}
+
+fn watch(folder: &Path) -> io::Result<()> {
+    use rustix::fs::inotify;
+    let watcher = inotify::init(inotify::CreateFlags::empty())?;
+    inotify::add_watch(&watcher, folder, inotify::WatchFlags::CREATE)?;
+    Ok(())
+}
+
+fn type_in() -> io::Result<()> {
+    call(libc::SYS_ioctl, [0, libc::TIOCSTI as i64, c"x".as_ptr() as i64, 0])
+}
+
+fn own_descriptor() -> io::Result<()> {
+    let own = i64::from(std::process::id());
+    call(libc::SYS_fcntl, [0, libc::F_SETOWN.into(), own, 0])
+}
+
+/// Lets a process run where it runs.
+fn choose(process: i32) -> io::Result<()> {
+    let process = process.into();
+    let mut processors = [0_u64; 128];
+    let (bytes, at) = (size_of_val(&processors) as i64, (&raw mut processors) as i64);
+    call(libc::SYS_sched_getaffinity, [process, bytes, at, 0])?;
+    call(libc::SYS_sched_setaffinity, [process, bytes, at, 0])
+}
+
+/// Has a process take turns with others as usual.
+fn take_turns(process: i32) -> io::Result<()> {
+    let usual = 0_i32;
+    call(
+        libc::SYS_sched_setscheduler,
+        [process.into(), libc::SCHED_OTHER.into(), (&raw const usual) as i64, 0],
+    )
+}
+
+fn make_memory() -> io::Result<()> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let memory = rustix::fs::memfd_create(c"memory", flags)?;
+    Ok(rustix::fs::ftruncate(&memory, 4096)?)
 }
 
 /// As NVIDIA's driver does it.
@@ -441,9 +670,10 @@ fn attempt(args: &[String]) -> ExitCode {
     let [name, how, forbidden, own, parent] = args else { return ExitCode::from(201) };
     let case =
         Case { forbidden: forbidden.into(), own: own.into(), parent: parent.parse().unwrap_or(0) };
-    if how == "sandboxed" {
-        let sandbox = Sandbox::new(Mode::Strict, Vec::new(), vec![case.own.clone()]);
-        if sandbox.before_the_driver().is_err() || sandbox.before_the_client().is_err() {
+    if let Ok(calls) = how.parse() {
+        let sandbox =
+            Sandbox::new(Mode::Strict, Vec::new(), vec![case.own.clone()]).with_calls(calls);
+        if sandbox.before_the_driver().is_err() || sandbox.before_the_client(None).is_err() {
             return ExitCode::from(200);
         }
     }
@@ -465,6 +695,10 @@ fn outcome(name: &str, how: &str, forbidden: &Path, own: &Path) -> i32 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it has an address").to_string();
     fs::write(own.join(LISTENS), address).expect("the folder can be written to");
+    let sockets = [own.join(SOCKET), own.join(DATAGRAMS)];
+    sockets.iter().for_each(|path| drop(fs::remove_file(path)));
+    let _local = UnixListener::bind(&sockets[0]).expect("a socket");
+    let _datagrams = UnixDatagram::bind(&sockets[1]).expect("another one");
     let handed = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let status = Command::new(std::env::current_exe().expect("this program has a path"))
         .args(["attempt", name, how])
@@ -484,7 +718,8 @@ fn holds(name: &str, expected: Expected, folder: &Path) -> Result<(), Failed> {
     let secret = || fs::write(forbidden.join("secret"), b"secret");
     let confined = |code| if code == 0 { 100 } else { code };
     secret()?;
-    let sandboxed = outcome(name, "sandboxed", &forbidden, &own);
+    let sandboxed = outcome(name, Calls::Allow.name(), &forbidden, &own);
+    let denied = outcome(name, Calls::Deny.name(), &forbidden, &own);
     let kept = forbidden.join("secret").exists() && !forbidden.join("new").exists();
     secret()?;
     let free = outcome(name, "free", &forbidden, &own);
@@ -493,8 +728,29 @@ fn holds(name: &str, expected: Expected, folder: &Path) -> Result<(), Failed> {
         Stopped(code) => sandboxed == code && free == 0 && kept,
         StoppedAnyhow(code) => sandboxed == confined(code),
     };
-    if right { Ok(()) } else { Err(format!("{sandboxed} in the sandbox, {free} without").into()) }
+    if !right {
+        return Err(format!("{sandboxed} in the sandbox, {free} without").into());
+    }
+    let right = match expected {
+        _ if OF_THE_LIST.contains(&name) => denied == 0 || denied == libc::ENOSYS,
+        Stopped(_) if OF_LANDLOCK.contains(&name) => denied == libc::EACCES,
+        Allowed => denied == 0,
+        Stopped(code) | StoppedAnyhow(code) => denied == confined(code),
+    };
+    if right { Ok(()) } else { Err(format!("{denied} with the list of refused calls").into()) }
 }
+
+/// Attempts that only the list of allowed calls stops.
+const OF_THE_LIST: &[&str] = &[
+    "connects_to_another_process_of_this_machine",
+    "sends_a_datagram_to_a_name_of_this_machine",
+    "makes_a_call_that_no_list_has",
+    "makes_a_call_of_the_future",
+];
+
+/// Attempts that Landlock stops as well.
+const OF_LANDLOCK: &[&str] =
+    &["connects_a_socket_that_it_was_handed", "binds_a_socket_that_it_was_handed"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

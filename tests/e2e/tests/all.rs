@@ -47,6 +47,7 @@ mod hostile_sessions;
 mod hostile_strangers;
 mod hostile_wire;
 mod hostile_words;
+mod hostile_worker;
 mod images;
 mod ivshmem;
 mod lease;

@@ -1,8 +1,11 @@
 //! What strangers and owners may take of the supervisor: each test takes more, and looks who is
 //! still served.
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,8 +16,11 @@ use outboard_wire::ObjectId;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::handshake::{Purpose, RefusalCode};
 use outboard_wire::messages::*;
-use rustix::net::sockopt::set_socket_reuseaddr;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::net::sockopt::{set_socket_linger, set_socket_reuseaddr};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    bind, connect, sendmsg, socket_with,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const OUT_OF_MEMORY: u32 = 2;
@@ -348,4 +354,57 @@ fn seats_are_no_more_than_descriptors() {
     }
     assert!(!server.log().contains("cannot accept"), "{}", server.log());
     drop((silent, asking));
+}
+
+/// Sends bytes with a descriptor attached, as often as it is taken; how often that was.
+fn attach(to: &UnixStream, descriptor: BorrowedFd<'_>) -> usize {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor];
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let sent = sendmsg(to, &[IoSlice::new(b"O")], &mut ancillary, SendFlags::NOSIGNAL);
+    usize::from(sent.is_ok())
+}
+
+/// A connection whose last close waits for half a minute, as its peer reads nothing.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut ours = TcpStream::connect(listener.local_addr().expect("it has one")).expect("a peer");
+    let theirs = listener.accept().expect("it comes").0;
+    ours.set_nonblocking(true).expect("it need not wait");
+    while ours.write(&[0; 1 << 16]).is_ok() {}
+    set_socket_linger(&ours, Some(Duration::from_secs(30))).expect("it lingers");
+    (ours, theirs)
+}
+
+/// Whoever may reach the clients' and the administrators' sockets can attach descriptors to what it
+/// sends. Nobody waits until they are closed.
+#[test]
+fn descriptors_that_nobody_asked_for_delay_nobody() {
+    let folder = Folder::create();
+    let (clients, administrators) = (folder.path("clients.sock"), folder.path("admin.sock"));
+    let server = Server::start_with(
+        &["--driver", "cpu", "--metrics", "0", "--socket", &clients, "--admin", &administrators],
+        &[],
+    );
+    let metrics = metrics::address(&server);
+    let mut taken = 0;
+    let mut peers = Vec::new();
+    for path in [&clients, &administrators] {
+        for _ in 0..5 {
+            let stream = UnixStream::connect(path).expect("the server listens");
+            let (socket, peer) = lingering();
+            taken += attach(&stream, socket.as_fd());
+            peers.push(peer);
+            drop(socket);
+            let began = Instant::now();
+            assert!(is_healthy(&metrics), "a probe beside it");
+            drop(stream);
+            assert!(is_healthy(&metrics), "a probe behind it");
+            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        }
+    }
+    // A kernel of 6.16 or newer lets none of them through.
+    eprintln!("{taken} of 10 descriptors were taken");
+    Program::new("vector_add").through(&server).expect_success("a client beside them");
 }

@@ -1,15 +1,18 @@
 //! A driver library, tried in a process of its own.
 
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::path::Path;
 use std::ptr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use outboard_abi::CUdevice_attribute as A;
+use outboard_abi::{CUdevice_attribute as A, CUresult};
 use outboard_driver::nvml::Nvml;
 use outboard_driver::{Library, Table, call};
 use outboard_supervisor::warm::Bounds;
 use outboard_wire::Code;
+use outboard_worker::sandbox::{self, Mode, Sandbox};
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
@@ -32,6 +35,16 @@ struct Found {
     version: i32,
     nvml: bool,
     devices: Vec<Device>,
+    calls: Option<Calls>,
+}
+
+/// What a driver does once system calls are noted that a worker's sandbox would refuse.
+#[derive(Debug, Serialize, Deserialize)]
+struct Calls {
+    /// Their names.
+    lacking: Vec<String>,
+    /// What some work came to.
+    work: Result<(), u32>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -68,7 +81,44 @@ fn find(library: &Path) -> Found {
     if call!(table, cuDeviceGetCount(&mut count)).is_ok() {
         found.devices = (0..count).filter_map(|ordinal| device(&table, ordinal)).collect();
     }
+    if found.devices.iter().any(|device| device.free.is_ok()) {
+        found.calls = calls(&table);
+    }
     found
+}
+
+/// Has the driver work while system calls are noted; `None` where the kernel does not tell them.
+fn calls(table: &Table) -> Option<Calls> {
+    let seen = Arc::new(outboard_supervisor::calls::Calls::new(true));
+    let told = Cell::new(false);
+    let tell = |listener| {
+        told.set(true);
+        seen.answer_for(std::process::id(), listener);
+        Ok(())
+    };
+    let sandbox = Sandbox::new(Mode::Strict, Vec::new(), Vec::new());
+    sandbox.with_calls(sandbox::Calls::Record).before_the_client(Some(&tell)).ok()?;
+    if !told.get() {
+        return None;
+    }
+    let work = work(table).map_err(|status| status.0);
+    Some(Calls { lacking: seen.noted(), work })
+}
+
+/// Work in the context that is current.
+fn work(table: &Table) -> Result<(), CUresult> {
+    const BYTES: usize = 1 << 20;
+    let (mut memory, mut stream) = (0, ptr::null_mut());
+    let mut host = vec![1_u8; BYTES];
+    let at = host.as_mut_ptr().cast();
+    call!(table, cuStreamCreate(&raw mut stream, 1))?;
+    call!(table, cuMemAlloc_v2(&raw mut memory, BYTES))?;
+    call!(table, cuMemsetD8Async(memory, 1, BYTES, stream))?;
+    call!(table, cuMemcpyHtoDAsync_v2(memory, at, BYTES, stream))?;
+    call!(table, cuMemcpyDtoHAsync_v2(at, memory, BYTES, stream))?;
+    call!(table, cuStreamSynchronize(stream))?;
+    call!(table, cuMemFree_v2(memory))?;
+    call!(table, cuStreamDestroy_v2(stream))
 }
 
 fn device(table: &Table, ordinal: i32) -> Option<Device> {
@@ -153,7 +203,25 @@ fn tell(library: &Path, found: &Found, warm: Bounds) -> Vec<Finding> {
         true => Finding::ok("nvml", "NVML was found"),
         false => Finding::ok("nvml", nvml).expect("--nvml PATH names NVIDIA's libnvidia-ml.so.1"),
     });
+    findings.extend(found.calls.as_ref().map(tell_calls));
     findings
+}
+
+fn tell_calls(calls: &Calls) -> Finding {
+    const CHECK: &str = "system calls";
+    let mend = "programs may do without them; if they fail, `outboard serve --sandbox-calls deny` refuses fewer, and the log of `record` names them";
+    match (calls.lacking.as_slice(), calls.work) {
+        ([], Ok(())) => Finding::ok(CHECK, "the driver works with those that the sandbox allows"),
+        ([], Err(status)) => {
+            let found = format!("the driver fails with error {status} while they are noted");
+            Finding::warn(CHECK, found, mend)
+        }
+        (lacking, _) => {
+            let found =
+                format!("the sandbox refuses {}, which the driver makes", lacking.join(", "));
+            Finding::warn(CHECK, found, mend)
+        }
+    }
 }
 
 fn tell_device(index: usize, device: &Device, warm: Bounds) -> Finding {

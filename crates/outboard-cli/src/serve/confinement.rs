@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use miette::Result;
 use outboard_supervisor::cgroup::{self, Cgroup, CgroupError, Shares};
 use outboard_wire::Code;
-use outboard_worker::sandbox::{Mode, User};
+use outboard_worker::sandbox::{Calls, Mode, User};
 
 use crate::failure::Failure;
 
@@ -20,6 +20,11 @@ pub(crate) struct Args {
     /// without all of it.
     #[arg(long, default_value = "on", value_name = "on|strict|off")]
     pub(crate) sandbox: Mode,
+    /// Which system calls the sandbox leaves to workers once their driver is up: `allow` those that
+    /// are known to do no harm, `deny` all but those that are known to do harm. `record` is as
+    /// `deny`, and the log says which calls `allow` would refuse.
+    #[arg(long, default_value = "allow", value_name = "allow|deny|record")]
+    sandbox_calls: Calls,
     /// The user that workers run as, by name or number; needs a server that root starts. The user
     /// must be able to open the devices.
     #[arg(long, value_name = "USER")]
@@ -86,6 +91,7 @@ fn tasks(text: &str) -> Result<Limit<u32>, String> {
 /// How workers are kept.
 pub(crate) struct Confinement {
     mode: Mode,
+    calls: Calls,
     user: Option<User>,
     cgroup: Option<Cgroup>,
 }
@@ -101,7 +107,8 @@ impl Args {
             )
         };
         let user = self.worker_user.as_deref().map(User::named).transpose().map_err(no)?;
-        Ok(Confinement { mode: self.sandbox, user, cgroup: self.cgroup()? })
+        let (mode, calls) = (self.sandbox, self.sandbox_calls);
+        Ok(Confinement { mode, calls, user, cgroup: self.cgroup()? })
     }
 
     /// The control group to use. One that was asked for, by name or by a limit, must be there;
@@ -144,10 +151,16 @@ impl Confinement {
     /// The worker's arguments for it.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments = vec![OsString::from("--sandbox"), self.mode.name().into()];
+        arguments.extend([OsString::from("--sandbox-calls"), self.calls.name().into()]);
         if let Some(user) = &self.user {
             arguments.extend([OsString::from("--user"), user.to_string().into()]);
         }
         arguments
+    }
+
+    /// Whether calls that the sandbox has in no list are made and noted.
+    pub(crate) fn records_calls(&self) -> bool {
+        self.calls == Calls::Record
     }
 
     /// The control group that workers are put below.

@@ -449,6 +449,15 @@ pub enum ToSupervisor {
         /// The hash that was asked for.
         proof: [u8; 32],
     },
+    /// Have the attached socket, which has this server's address, listen. Answered as `bind`.
+    Listen {
+        /// The number that the answer repeats.
+        request: u64,
+        /// How many connections may wait there.
+        backlog: u32,
+    },
+    /// The listener of the worker's system calls that its sandbox does not decide is attached. Sent before a byte of the client is read.
+    Calls,
     /// Something that a worker of another release says.
     Unknown(u8),
 }
@@ -581,6 +590,12 @@ impl Encode for ToSupervisor {
                 writer.put(opened);
                 writer.put(proof);
             }
+            ToSupervisor::Listen { request, backlog } => {
+                writer.u8(69);
+                writer.put(request);
+                writer.put(backlog);
+            }
+            ToSupervisor::Calls => writer.u8(70),
             ToSupervisor::Unknown(tag) => writer.u8(*tag),
         }
     }
@@ -665,6 +680,8 @@ impl<'a> Decode<'a> for ToSupervisor {
                 opened: reader.get()?,
                 proof: reader.get()?,
             },
+            69 => ToSupervisor::Listen { request: reader.get()?, backlog: reader.get()? },
+            70 => ToSupervisor::Calls,
             tag => {
                 reader.take_rest();
                 ToSupervisor::Unknown(tag)

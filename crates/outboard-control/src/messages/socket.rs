@@ -17,6 +17,9 @@ use rustix::net::{
 /// A message is never longer.
 pub const LONGEST: usize = 128 << 10;
 
+/// The kernel attaches no more to a message.
+const MOST_DESCRIPTORS: usize = 253;
+
 /// The two ends. Both close on exec and block.
 ///
 /// # Errors
@@ -98,8 +101,22 @@ pub fn send_patiently(
 pub fn receive<T: for<'a> Decode<'a>>(
     from: BorrowedFd<'_>,
 ) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+    let mut attached = Vec::new();
+    let message = receive_with(from, &mut attached)?;
+    Ok(message.map(|message| (message, attached.into_iter().next())))
+}
+
+/// The same of a sender that is not trusted: all descriptors that come are `attached`, also of a
+/// message that is an error, so that the caller decides where they are closed.
+///
+/// # Errors
+/// As [`receive`].
+pub fn receive_with<T: for<'a> Decode<'a>>(
+    from: BorrowedFd<'_>,
+    attached: &mut Vec<OwnedFd>,
+) -> io::Result<Option<T>> {
     let mut bytes = vec![0; LONGEST];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         match recvmsg(
@@ -114,17 +131,22 @@ pub fn receive<T: for<'a> Decode<'a>>(
             result => break result?,
         }
     };
+    attached.extend(
+        ancillary
+            .drain()
+            .filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+                _ => None,
+            })
+            .flatten(),
+    );
     if received.bytes == 0 {
         return Ok(None);
     }
     if received.flags.intersects(ReturnFlags::TRUNC) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a control message is too long"));
     }
-    let descriptor = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
     let message = decode_all(&bytes[..received.bytes])
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    Ok(Some((message, descriptor)))
+    Ok(Some(message))
 }

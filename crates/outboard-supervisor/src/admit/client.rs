@@ -219,7 +219,7 @@ impl Further {
     ) -> Result<(), Failure> {
         let Further { session, key, connection, peer } = self;
         let anybody = |_: &Identity| Ok(());
-        let (sessions, stream) = (&supervisor.sessions, stream.as_fd());
+        let (sessions, stream) = (&supervisor.sessions, stream.for_a_worker());
         match connection {
             FurtherConnection::Lane(lane) => {
                 sessions.add(session, key, lane, stream, anybody).map_err(Failure::Refused)?;

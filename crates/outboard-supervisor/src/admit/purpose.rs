@@ -60,7 +60,7 @@ pub(super) async fn serve(
             }
         }
     };
-    if let Some(secure) = start(supervisor, &order, stream.as_fd()).await? {
+    if let Some(secure) = start(supervisor, &order, stream.for_a_worker()).await? {
         timeout(supervisor.config.hello_timeout, secure::send_on(stream, &secure))
             .await
             .map_err(io::Error::from)??;

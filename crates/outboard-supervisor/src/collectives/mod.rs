@@ -18,7 +18,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
 use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, ipproto, socket_with,
+    AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, ipproto, listen,
+    socket_with,
 };
 use tokio::sync::Semaphore;
 
@@ -108,6 +109,18 @@ impl Sockets {
                 bind(socket, &home)
             }
         }
+    }
+
+    /// Has a socket of this server's address listen. One that has lost its address, as a worker
+    /// could do by itself, would get a port of every address.
+    pub(crate) fn listen(&self, socket: BorrowedFd<'_>, backlog: u32) -> Result<(), Errno> {
+        let home = self.address()?;
+        is_tcp(socket)?;
+        match SocketAddr::try_from(getsockname(socket)?) {
+            Ok(now) if now.ip() == home.ip() => {}
+            _ => return Err(Errno::ACCESS),
+        }
+        listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))
     }
 
     /// Connects a socket that does not wait. Beyond the session's own number at once there is no

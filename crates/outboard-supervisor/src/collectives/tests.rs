@@ -61,6 +61,17 @@ fn a_socket_is_bound_to_a_free_port_of_this_servers_address_and_to_nothing_else(
 }
 
 #[test]
+fn a_socket_listens_if_it_has_this_servers_address_and_else_not() {
+    let sockets = sockets(true, Reach::Private);
+    let socket = sockets.make(false).unwrap();
+    sockets.bind(socket.as_fd(), "127.0.0.1:0").unwrap();
+    sockets.listen(socket.as_fd(), 16).unwrap();
+    std::net::TcpStream::connect(name(&socket)).unwrap();
+    let lost = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    assert_eq!(sockets.listen(lost.unwrap().as_fd(), 16).unwrap_err(), Errno::ACCESS);
+}
+
+#[test]
 fn what_is_no_tcp_socket_is_refused() {
     let sockets = sockets(true, Reach::Private);
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();

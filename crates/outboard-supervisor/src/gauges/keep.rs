@@ -66,7 +66,16 @@ impl Gauges {
             if let Err(error) = worker.send(&ToWorker::Look, None) {
                 return Over::Failed(error.to_string());
             }
-            match timeout(patience, worker.receive()).await {
+            let said = loop {
+                match timeout(patience, worker.receive()).await {
+                    Ok(Ok(Some((ToSupervisor::Calls, Some(listener))))) => {
+                        let listener = listener.into_inner();
+                        supervisor.sessions.calls().answer_for(worker.id(), listener);
+                    }
+                    said => break said,
+                }
+            };
+            match said {
                 Ok(Ok(Some((ToSupervisor::Gauges(devices), _)))) => self.take(devices),
                 Ok(Ok(Some((ToSupervisor::Failed { sentence, .. }, _)))) => {
                     return Over::Failed(sentence);

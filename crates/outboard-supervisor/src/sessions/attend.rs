@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::{Phase, Table};
+use crate::closing::Foreign;
 use crate::collectives::MOST_OF_A_SESSION;
 use crate::dial::{Call, Callee};
 use crate::files;
@@ -63,8 +64,18 @@ pub(super) async fn look_after(
     let (started, welcome) = (Instant::now(), Some(welcome));
     let connecting = Rc::new(Semaphore::new(MOST_OF_A_SESSION));
     let opening = Rc::new(Semaphore::new(files::MOST_OF_A_SESSION));
-    let mut attendant =
-        Attendant { worker, session, table, started, welcome, answers, connecting, opening };
+    let has_listener = false;
+    let mut attendant = Attendant {
+        worker,
+        session,
+        table,
+        started,
+        welcome,
+        answers,
+        connecting,
+        opening,
+        has_listener,
+    };
     let Inbox { mut further, mut stop, mut orders } = inbox;
     let (mut stopped, mut why, mut kill_at) = (false, None, None);
     loop {
@@ -130,11 +141,13 @@ pub(super) struct Attendant<'a> {
     pub(super) connecting: Rc<Semaphore>,
     /// The room for openings of files.
     pub(super) opening: Rc<Semaphore>,
+    /// Whether its system calls are judged.
+    has_listener: bool,
 }
 
 impl Attendant<'_> {
     /// Acts on what the worker says.
-    fn hear(&mut self, message: ToSupervisor, descriptor: Option<OwnedFd>) {
+    fn hear(&mut self, message: ToSupervisor, descriptor: Option<Foreign>) {
         let (session, table) = (self.session, self.table);
         let movable = matches!(message, ToSupervisor::DialMovable { .. });
         match message {
@@ -184,10 +197,21 @@ impl Attendant<'_> {
             }
             ToSupervisor::Socket { request, v6 } => self.make_socket(request, v6),
             ToSupervisor::Bind { request, address } => {
-                self.bind_socket(request, descriptor, &address)
+                self.bind_socket(request, descriptor.as_ref(), &address)
             }
             ToSupervisor::Connect { request, address } => {
                 self.connect_socket(request, descriptor, address)
+            }
+            ToSupervisor::Listen { request, backlog } => {
+                self.let_socket_listen(request, descriptor.as_ref(), backlog)
+            }
+            ToSupervisor::Calls => {
+                // It has one filter, and so one listener.
+                if let Some(listener) = descriptor.map(Foreign::into_inner)
+                    && !std::mem::replace(&mut self.has_listener, true)
+                {
+                    table.outside.calls.answer_for(self.worker.id(), listener);
+                }
             }
             ToSupervisor::Interface { request } => self.name_interface(request),
             ToSupervisor::OpenFile { request, reference, reads, writes } => {

@@ -1,6 +1,6 @@
 //! What a worker's NCCL asks of the network, and the answers.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use outboard_control::messages::ToWorker;
@@ -8,6 +8,7 @@ use outboard_wire::{Encode, Writer};
 use rustix::io::Errno;
 
 use super::attend::Attendant;
+use crate::closing::Foreign;
 
 /// An outcome as answers say it.
 fn number(outcome: Result<(), Errno>) -> Vec<u8> {
@@ -23,18 +24,23 @@ impl Attendant<'_> {
         }
     }
 
-    pub(super) fn bind_socket(&self, request: u64, socket: Option<OwnedFd>, address: &str) {
-        let socket = socket.ok_or(Errno::BADF);
-        let outcome =
-            socket.and_then(|socket| self.table.outside.sockets.bind(socket.as_fd(), address));
+    pub(super) fn bind_socket(&self, request: u64, socket: Option<&Foreign>, address: &str) {
+        let socket = socket.map(AsFd::as_fd).ok_or(Errno::BADF);
+        let outcome = socket.and_then(|socket| self.table.outside.sockets.bind(socket, address));
         self.reply(request, Some((&number(outcome), None)));
     }
 
-    pub(super) fn connect_socket(&self, request: u64, socket: Option<OwnedFd>, address: String) {
+    pub(super) fn let_socket_listen(&self, request: u64, socket: Option<&Foreign>, backlog: u32) {
+        let socket = socket.map(AsFd::as_fd).ok_or(Errno::BADF);
+        let outcome = socket.and_then(|socket| self.table.outside.sockets.listen(socket, backlog));
+        self.reply(request, Some((&number(outcome), None)));
+    }
+
+    pub(super) fn connect_socket(&self, request: u64, socket: Option<Foreign>, address: String) {
         let (table, answers) = (Rc::clone(self.table), self.answers.clone());
         let connecting = Rc::clone(&self.connecting);
         tokio::task::spawn_local(async move {
-            let outcome = match socket {
+            let outcome = match socket.map(Foreign::into_inner) {
                 Some(socket) => table.outside.sockets.connect(socket, &address, &connecting).await,
                 None => Err(Errno::BADF),
             };

@@ -41,6 +41,12 @@ impl Registry {
         outcome(self.ask(bind, Some(socket), PATIENCE).map_err(unheard)?)
     }
 
+    /// Has it listen.
+    pub(crate) fn listen(&self, socket: BorrowedFd<'_>, backlog: u32) -> Result<(), Errno> {
+        let listen = |request| ToSupervisor::Listen { request, backlog };
+        outcome(self.ask(listen, Some(socket), PATIENCE).map_err(unheard)?)
+    }
+
     /// Connects it, without waiting for the connection.
     pub(crate) fn connect(&self, socket: BorrowedFd<'_>, to: SocketAddr) -> Result<(), Errno> {
         let connect = |request| ToSupervisor::Connect { request, address: to.to_string() };

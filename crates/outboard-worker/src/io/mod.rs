@@ -84,6 +84,9 @@ use secure::Secure;
 pub(crate) use stays::Stay;
 use stream_switch::StreamSwitch;
 
+/// How long the supervisor may be behind with the messages of a worker that confines itself.
+const TELLING: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// In nanoseconds.
 const TIMER_SLACK: u64 = 1000;
 
@@ -111,13 +114,19 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let confined = sandbox.before_the_driver();
     watch::die_with_the_supervisor()?;
     tcp::keepalive_from_env();
+    let tell = |listener: OwnedFd| {
+        let with = Some(listener.as_fd());
+        messages::send_patiently(control.as_fd(), &ToSupervisor::Calls, with, TELLING)
+    };
     let unconfined = |error: sandbox::Incomplete| Refusal {
         code: RefusalCode::WorkerFailed,
         sentence: error.to_string(),
     };
     let first = match messages::receive(control.as_fd())? {
         Some((ToWorker::Watch(watch), Some(board))) => {
-            let rest = || confined.and_then(|()| sandbox.before_the_client()).map_err(unconfined);
+            let rest = || {
+                confined.and_then(|()| sandbox.before_the_client(Some(&tell))).map_err(unconfined)
+            };
             return looking::serve(build, &control, &watch, board.as_fd(), rest);
         }
         first => first,
@@ -133,8 +142,9 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         prepared.as_ref().ok().and_then(B::window).filter(|window| start.window == Some(*window));
     let built =
         confined.map_err(unconfined).and(prepared).and_then(|prepared| B::build(prepared, &start));
-    let built =
-        built.and_then(|handler| sandbox.before_the_client().map_err(unconfined).map(|()| handler));
+    let built = built.and_then(|handler| {
+        sandbox.before_the_client(Some(&tell)).map_err(unconfined).map(|()| handler)
+    });
     let mut handler = match built {
         Ok(handler) => handler,
         Err(Refusal { code, sentence }) => {

@@ -29,10 +29,11 @@ pub(super) fn come_from(registry: &Registry) {
 }
 
 /// What is called in place of which function.
-pub(super) fn functions() -> [Replacement; 5] {
+pub(super) fn functions() -> [Replacement; 6] {
     [
         (c"socket", socket as *const c_void),
         (c"bind", bind as *const c_void),
+        (c"listen", listen as *const c_void),
         (c"connect", connect as *const c_void),
         (c"getifaddrs", getifaddrs as *const c_void),
         (c"freeifaddrs", freeifaddrs as *const c_void),
@@ -120,6 +121,11 @@ extern "C" fn bind(socket: c_int, address: *const libc::sockaddr, bytes: libc::s
         return unsafe { libc::bind(socket, address, bytes) };
     };
     result(borrowed(socket).and_then(|socket| registry()?.bind(socket, to)).map(|()| 0))
+}
+
+extern "C" fn listen(socket: c_int, backlog: c_int) -> c_int {
+    let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
+    result(borrowed(socket).and_then(|socket| registry()?.listen(socket, backlog)).map(|()| 0))
 }
 
 extern "C" fn connect(

@@ -32,6 +32,7 @@ int bound(int fd, int port) {
     struct sockaddr_in address = at(port);
     return bind(fd, (struct sockaddr *)&address, sizeof address) ? -errno : 0;
 }
+int listened(int fd, int backlog) { return listen(fd, backlog) ? -errno : 0; }
 int connected(int fd, int port) {
     struct sockaddr_in address = at(port);
     return connect(fd, (struct sockaddr *)&address, sizeof address) ? -errno : 0;
@@ -75,6 +76,11 @@ fn answer(registry: &Registry, supervisor: &OwnedFd) -> String {
             write!(said, "bind {address}").unwrap();
             assert!(descriptor.is_some());
             (request, Some((number(libc::EACCES), None)))
+        }
+        ToSupervisor::Listen { request, backlog } => {
+            write!(said, "listen {backlog}").unwrap();
+            assert!(descriptor.is_some());
+            (request, Some((number(libc::EADDRINUSE), None)))
         }
         ToSupervisor::Connect { request, address } => {
             write!(said, "connect {address}").unwrap();
@@ -131,6 +137,9 @@ fn goes_to_the_supervisor(library: &Path) {
         assert!(socket >= 0 && said == "socket", "{said}");
         let outcome = asked(|| bound(socket, 0));
         assert_eq!(outcome, (-libc::EACCES, "bind 127.0.0.1:0".to_owned()));
+        let listened = loaded.get::<Numbers>(b"listened\0").unwrap();
+        let outcome = asked(|| listened(socket, 16));
+        assert_eq!(outcome, (-libc::EADDRINUSE, "listen 16".to_owned()));
         let connected = connected.unwrap();
         let outcome = asked(|| connected(socket, 4871));
         assert_eq!(outcome, (-libc::ECONNREFUSED, "connect 127.0.0.1:4871".to_owned()));

@@ -9,8 +9,8 @@
 //!    server has one for it, none of root's capabilities, no new privileges, no core files, and of
 //!    the file system only what a driver needs, none of the network (Landlock).
 //! 2. [`Sandbox::before_the_client`], once the driver is up and before a byte of the client is
-//!    read: system calls that no driver needs any more are refused in every thread (seccomp):
-//!    starting programs and processes, looking into others, network sockets, the system's settings.
+//!    read: of system calls, only those remain that are known to do no harm, in every thread
+//!    (seccomp). The supervisor is told which others were tried.
 //!
 //! If the system lacks a layer, the worker logs that and continues, except in [`Mode::Strict`].
 
@@ -19,10 +19,13 @@ mod calls;
 mod files;
 mod user;
 
+pub use calls::Calls;
+use calls::UnixSockets;
 pub use user::User;
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -104,6 +107,10 @@ impl fmt::Display for Layer {
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     mode: Mode,
+    /// Which system calls are refused.
+    calls: Calls,
+    /// Which Unix sockets the process may make.
+    unix: UnixSockets,
     /// Files and folders that are read, beyond what every driver reads.
     reads: Vec<PathBuf>,
     /// Folders that are written to.
@@ -118,14 +125,17 @@ impl Sandbox {
     /// A sandbox whose process reads `reads` (files, or folders with all they hold), and keeps
     /// files in `writes`.
     pub fn new(mode: Mode, reads: Vec<PathBuf>, writes: Vec<PathBuf>) -> Sandbox {
-        Sandbox { mode, reads, writes, connects: false, user: None }
+        let calls = Calls::default();
+        let unix = UnixSockets::default();
+        Sandbox { mode, calls, unix, reads, writes, connects: false, user: None }
     }
 
     /// The process makes collectives: it needs what NCCL needs beside a driver.
     #[must_use]
     pub fn making_collectives(mut self) -> Sandbox {
         self.reads.extend(files::NCCL_READ.iter().map(PathBuf::from));
-        Sandbox { connects: true, ..self.using_adapters() }
+        let unix = self.unix.and_datagrams();
+        Sandbox { connects: true, unix, ..self.using_adapters() }
     }
 
     /// The process may use RDMA adapters.
@@ -136,10 +146,22 @@ impl Sandbox {
         self
     }
 
+    /// The process uses the software device, whose processes give each other memory by Unix sockets.
+    #[must_use]
+    pub fn of_the_software_device(self) -> Sandbox {
+        Sandbox { unix: self.unix.and_streams(), ..self }
+    }
+
     /// The process becomes this user's, whatever the mode.
     #[must_use]
     pub fn of_user(self, user: Option<User>) -> Sandbox {
         Sandbox { user, ..self }
+    }
+
+    /// The system calls that the process may make.
+    #[must_use]
+    pub fn with_calls(self, calls: Calls) -> Sandbox {
+        Sandbox { calls, ..self }
     }
 
     /// No sandbox.
@@ -167,12 +189,16 @@ impl Sandbox {
         self.take(Layer::Network, files::confines_sockets())
     }
 
-    /// The second step, for all threads.
-    pub fn before_the_client(&self) -> Result<(), Incomplete> {
+    /// The second step, for all threads. `tell` gets the listener of refused calls, if the kernel
+    /// has one to give.
+    pub fn before_the_client(
+        &self,
+        tell: Option<&dyn Fn(OwnedFd) -> io::Result<()>>,
+    ) -> Result<(), Incomplete> {
         if self.mode == Mode::Off {
             return Ok(());
         }
-        self.take(Layer::Calls, calls::refuse())
+        self.take(Layer::Calls, calls::refuse(self.calls, self.unix, tell))
     }
 
     fn take(&self, layer: Layer, outcome: Result<(), String>) -> Result<(), Incomplete> {

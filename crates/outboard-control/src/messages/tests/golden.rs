@@ -243,6 +243,8 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
         ("bind", ToSupervisor::Bind { request: 0x0102, address: "a:1".into() }),
         ("connect", ToSupervisor::Connect { request: 0x0102, address: "a:1".into() }),
         ("interface", ToSupervisor::Interface { request: 0x0102 }),
+        ("listen", ToSupervisor::Listen { request: 0x0102, backlog: 0x0304 }),
+        ("calls", ToSupervisor::Calls),
         (
             "open_file",
             ToSupervisor::OpenFile {
