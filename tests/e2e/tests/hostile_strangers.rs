@@ -394,7 +394,12 @@ fn descriptors_that_nobody_asked_for_delay_nobody() {
         for _ in 0..5 {
             let stream = UnixStream::connect(path).expect("the server listens");
             let (socket, peer) = lingering();
-            taken += attach(&stream, socket.as_fd());
+            let is_taken = attach(&stream, socket.as_fd());
+            if is_taken == 0 {
+                // This is its last close.
+                set_socket_linger(&socket, None).expect("it lingers no more");
+            }
+            taken += is_taken;
             peers.push(peer);
             drop(socket);
             let began = Instant::now();
