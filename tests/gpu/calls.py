@@ -131,7 +131,8 @@ def run(mode, args, logs):
     command += ["--driver", args.driver, "--nccl", args.nccl, "--sandbox-calls", mode]
     failed = []
     with log.open("w") as file:
-        server = subprocess.Popen(command, stderr=file, env={**os.environ, "OUTBOARD_CONFIG": "none"})
+        own = {**os.environ, "OUTBOARD_CONFIG": "none"}
+        server = subprocess.Popen(command, stderr=file, env=own)
     try:
         address = None
         for _ in range(600):

@@ -134,7 +134,8 @@ static void *attack(void *nothing) {
         || pthread_setaffinity_np(pthread_self(), sizeof processors, &processors) != 0)
         gone = 1;
     char line[64];
-    int length = snprintf(line, sizeof line, "hostile: done, own threads %s\n", gone ? "STOPPED" : "go on");
+    const char *how = gone ? "STOPPED" : "go on";
+    int length = snprintf(line, sizeof line, "hostile: done, own threads %s\n", how);
     if (write(2, line, length) < 0) abort();
     return nothing;
 }
