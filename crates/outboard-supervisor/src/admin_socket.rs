@@ -110,11 +110,7 @@ impl Desk {
 }
 
 /// Answers one administrator's questions until it goes.
-async fn attend(
-    supervisor: &Supervisor,
-    secret: &Secret,
-    mut stream: BytesOnly,
-) -> io::Result<()> {
+async fn attend(supervisor: &Supervisor, secret: &Secret, mut stream: BytesOnly) -> io::Result<()> {
     loop {
         let mut len = [0; 4];
         // It may look on for as long as it likes.
