@@ -1,6 +1,6 @@
 //! Connections of this machine's programs, which may attach descriptors to what they send. Nobody
-//! asks them to before a worker has the connection, so they get none across: the kernel refuses them
-//! (Linux 6.16), or they are closed where nobody waits.
+//! asks them to before a worker has the connection, so they get none across: the kernel refuses
+//! them (Linux 6.16), or they are closed where nobody waits.
 
 use std::cell::Cell;
 use std::io::{self, IoSliceMut};

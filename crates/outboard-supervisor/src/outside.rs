@@ -1,5 +1,5 @@
-//! What a worker's sandbox keeps from it, as the supervisor does it: the network beyond this server's
-//! clients, files, some system calls.
+//! What a worker's sandbox keeps from it, as the supervisor does it: the network beyond this
+//! server's clients, files, some system calls.
 
 use std::sync::Arc;
 

@@ -60,8 +60,8 @@ impl ImageCache {
         let read = read(&mut file, name);
         match &read {
             Ok(Some(_)) => {
-                // The time says what has not been used for longest. The sandbox lets a worker set no
-                // times, but whoever sets a file's length changes it, also to the same one.
+                // The time says what has not been used for longest. The sandbox lets a worker set
+                // no times, but whoever sets a file's length changes it, also to the same one.
                 let _ = File::options()
                     .write(true)
                     .open(&path)

@@ -1,8 +1,8 @@
 // A driver library that takes its worker over: linked against the software device, which does the
-// work, it begins once the worker is in its sandbox, tries what the sandbox is there to stop, and
-// says on standard error what passed. What it needs is in the folder that OUTBOARD_TEST_VICTIM
-// names: `secret`, a file of the server's user, `listener`, a socket there, and `port`, the number
-// of a port of this machine.
+// work, it begins once the worker is in its sandbox and a program runs, tries what the sandbox is
+// there to stop, and says on standard error what passed. What it needs is in the folder that
+// OUTBOARD_TEST_VICTIM names: `secret`, a file of the server's user, `listener`, a socket there, and
+// `begin`, a file that appears when it is time. OUTBOARD_TEST_PORT is a port of this machine.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 static const char *victim;
-static char secret[512], listener[512];
+static char secret[512], listener[512], begins[512];
 static int port;
 
 static void say(const char *attempt, long result) {
@@ -78,7 +78,7 @@ static long fast_open(int fd) {
 }
 
 static void *attack(void *nothing) {
-    while (!in_sandbox()) usleep(2000);
+    while (!in_sandbox() || access(begins, F_OK) != 0) usleep(2000);
     char other[32];
     int one = 1;
     pid_t parent = getppid();
@@ -146,6 +146,7 @@ __attribute__((constructor)) static void begin(void) {
     if (!victim) return;
     snprintf(secret, sizeof secret, "%s/secret", victim);
     snprintf(listener, sizeof listener, "%s/listener", victim);
+    snprintf(begins, sizeof begins, "%s/begin", victim);
     snprintf(file, sizeof file, "%s", getenv("OUTBOARD_TEST_PORT") ?: "0");
     port = atoi(file);
     pthread_t thread;

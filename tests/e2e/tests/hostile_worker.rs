@@ -1,14 +1,13 @@
 //! A worker that was taken over: by a driver library that does its work through the software device
 //! and turns against the server's machine once the worker is in its sandbox.
 
-use outboard_e2e::{Folder, Outcome, Program, Server, dist};
+use outboard_e2e::{Folder, Lines, Program, Server, command, dist, programs};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile_worker.c");
 /// The software device, and the name by which it is known to those who are linked against it.
@@ -33,19 +32,32 @@ fn library(folder: &Folder) -> PathBuf {
     library
 }
 
-/// How long it may take to try everything: it begins before the program does.
-const TRIES: Duration = Duration::from_secs(3);
+/// What a worker says last.
+const DONE: &str = "done, own threads go on";
 
-/// What the library has said, by attempts: the program is told what its worker writes.
-fn said(program: &Outcome) -> Vec<String> {
-    let lines = program.stderr.lines();
-    lines.filter_map(|line| Some(line.split_once("hostile: ")?.1.trim().to_owned())).collect()
+/// What a worker says of its attempts once a program of its client runs: the program is told what
+/// its worker writes.
+fn attempts(server: &Server, victim: &Path) -> Vec<String> {
+    let mut program = command();
+    program.args(["run", "--server", server.address(), "--"]);
+    program.arg(programs().join("endless")).arg("4").env("OUTBOARD_TRANSPORT", "tcp");
+    let mut program =
+        program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("outboard starts");
+    Lines::of(program.stdout.take()).find("running");
+    let stderr = Lines::of(program.stderr.take());
+    fs::write(victim.join("begin"), "").expect("a file");
+    let lines = stderr.until_or_end(DONE);
+    let _ = program.kill();
+    let _ = program.wait();
+    let said = lines.iter().filter_map(|line| Some(line.split_once("hostile: ")?.1));
+    said.map(|said| said.trim().to_owned()).collect()
 }
 
-/// A server whose workers are hostile, once one of them has tried everything, and what came of that.
+/// A server whose workers are hostile, once one of them has tried everything, and what came of it.
 fn attacked(calls: &str, victim: &Path, library: &Path) -> (Server, Vec<String>) {
     let secret = victim.join("secret");
     fs::write(&secret, "secret").expect("a file");
+    let _ = fs::remove_file(victim.join("begin"));
     let listener = victim.join("listener");
     let _ = fs::remove_file(&listener);
     let _listener = UnixListener::bind(&listener).expect("a socket");
@@ -59,12 +71,8 @@ fn attacked(calls: &str, victim: &Path, library: &Path) -> (Server, Vec<String>)
     let driver = library.to_str().expect("a plain path");
     let server = Server::start_with(&["--driver", driver, "--sandbox-calls", calls], &env);
     let before = fs::metadata(&secret).expect("it is there");
-    let mut program = Program::new("endless").arg("4").start_through(&server);
-    program.wait_for_line("running");
-    std::thread::sleep(TRIES);
-    program.kill();
-    let said = said(&program.finish());
-    assert_eq!(said.last().map(String::as_str), Some("done, own threads go on"), "{said:?}");
+    let said = attempts(&server, victim);
+    assert_eq!(said.last().map(String::as_str), Some(DONE), "{said:?}");
     let after = fs::metadata(&secret).expect("it is still there");
     let noted =
         |found: &fs::Metadata| (found.mode(), found.ctime(), found.ctime_nsec(), found.len());

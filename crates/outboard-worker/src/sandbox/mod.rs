@@ -146,7 +146,8 @@ impl Sandbox {
         self
     }
 
-    /// The process uses the software device, whose processes give each other memory by Unix sockets.
+    /// The process uses the software device, whose processes give each other memory by Unix
+    /// sockets.
     #[must_use]
     pub fn of_the_software_device(self) -> Sandbox {
         Sandbox { unix: self.unix.and_streams(), ..self }

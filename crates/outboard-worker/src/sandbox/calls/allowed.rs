@@ -230,6 +230,6 @@ pub(super) const NEWER: &[&str] =
 /// the datagram sockets by which the workers of a machine give each other memory.
 pub(super) const OF_COLLECTIVES: &[Number] = &[libc::SYS_accept, libc::SYS_bind];
 
-/// What the software device needs beside these: its processes give each other memory by sockets that
-/// they make themselves.
+/// What the software device needs beside these: its processes give each other memory by sockets
+/// that they make themselves.
 pub(super) const OF_THE_SOFTWARE_DEVICE: &[Number] = &[libc::SYS_connect, libc::SYS_listen];
