@@ -146,7 +146,8 @@ def run(mode, args, logs):
             if module and not importlib.util.find_spec(module):
                 print(f"{mode}: {name}: Python has no {module}", flush=True)
                 continue
-            program = logs / f"{name}.py"
+            # A module of the name would be found in the place of the one that the program wants.
+            program = logs / f"{name}-program.py"
             program.write_text(text)
             client = [OUTBOARD, "run", "--server", address, "--", sys.executable, program]
             with (logs / f"{name}-{mode}.log").open("w") as file:

@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 static const char *victim;
-static char secret[512], listener[512], begins[512];
+static char secret[512], listener[512], begins[512], beside[512];
 static int port;
 
 static void say(const char *attempt, long result) {
@@ -92,6 +92,7 @@ static void *attack(void *nothing) {
     say("removexattr", removexattr(secret, "user.outboard"));
     say("truncate", truncate(secret, 0));
     say("unlink", unlink(secret));
+    say("symbolic link", symlink("/", beside));
     say("fchmodat2", syscall(452, AT_FDCWD, secret, 0666, 0));
     say("inotify", inotify_init1(0));
     say("unix stream", unix_socket(SOCK_STREAM));
@@ -146,6 +147,7 @@ __attribute__((constructor)) static void begin(void) {
     if (!victim) return;
     snprintf(secret, sizeof secret, "%s/secret", victim);
     snprintf(listener, sizeof listener, "%s/listener", victim);
+    snprintf(beside, sizeof beside, "%s/beside", victim);
     snprintf(begins, sizeof begins, "%s/begin", victim);
     snprintf(file, sizeof file, "%s", getenv("OUTBOARD_TEST_PORT") ?: "0");
     port = atoi(file);

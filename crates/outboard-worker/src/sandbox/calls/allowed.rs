@@ -41,6 +41,8 @@ pub(super) const ALLOWED: &[Number] = &[
     libc::SYS_renameat2,
     libc::SYS_sendfile,
     libc::SYS_splice,
+    // NVIDIA's driver locks its folder of compiled code by such a link.
+    libc::SYS_symlinkat,
     libc::SYS_tee,
     libc::SYS_umask,
     libc::SYS_unlinkat,
@@ -212,6 +214,8 @@ pub(super) const ALLOWED: &[Number] = &[
     libc::SYS_signalfd,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_symlink,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_sync_file_range,
     #[cfg(target_arch = "x86_64")]
