@@ -15,6 +15,7 @@ use outboard_transport::{Endpoint, host};
 use outboard_wire::Code;
 use serde::Serialize;
 
+use crate::config::store;
 use crate::failure::Failure;
 use crate::probe::{self, Offer};
 use crate::{credentials, environment, install, output, started};
@@ -129,8 +130,8 @@ pub(crate) fn cdi(args: Args) -> Result<()> {
         Some(file) => {
             let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
             let made = folder.map_or(Ok(()), std::fs::create_dir_all);
-            let written = made.and_then(|()| std::fs::write(file, text));
-            written.map_err(|error| Failure::file("write", file, &error))?;
+            made.map_err(|error| Failure::file("write", file, &error))?;
+            store::output(file, &text)?;
             eprintln!(
                 "{}: containers get the devices with --device {}=all",
                 file.display(),

@@ -7,6 +7,7 @@ use clap::Command;
 use miette::Result;
 use outboard_client::invitation::Invitation;
 use outboard_wire::Code;
+use ring::digest;
 
 use crate::config::edit::Table;
 use crate::config::{self, client, context, store};
@@ -38,10 +39,14 @@ pub(crate) fn token_file(configuration: &Path, context: Option<&str>) -> PathBuf
         .with_file_name(context.map_or_else(|| "token".to_owned(), |name| format!("token-{name}")))
 }
 
-/// The same for a server that has a token of its own.
+/// The same for a server that has a token of its own. Letters that a name of a file may lack are
+/// replaced, so a digest keeps the files of two servers apart.
 fn token_file_of(configuration: &Path, server: &str) -> PathBuf {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-    configuration.with_file_name(format!("token.{}", server.chars().map(plain).collect::<String>()))
+    let plain: String = server.chars().map(plain).collect();
+    let digest = digest::digest(&digest::SHA256, server.as_bytes());
+    let digits: String = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    configuration.with_file_name(format!("token.{plain}-{digits}"))
 }
 
 /// `chosen` is the configuration file that the command line names, `name` the context.
@@ -172,5 +177,18 @@ pub(crate) fn warn(wanted: &[(&str, &str)], is_new: bool) {
             "outboard: {} is not read for you any more; copy what you need of it",
             config::SYSTEM
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_servers_have_two_files_of_tokens() {
+        let file = |server| token_file_of(Path::new("/home/me/config.toml"), server);
+        assert_ne!(file("gpu-1:1"), file("gpu.1:1"));
+        let name = file("gpu-1:1").file_name().unwrap().to_string_lossy().into_owned();
+        assert!(name.starts_with("token.gpu-1-1-"), "{name}");
     }
 }

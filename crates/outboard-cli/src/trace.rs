@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use miette::{IntoDiagnostic, Result};
 
 use crate::admin;
-use crate::failure::Failure;
+use crate::config::store;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -30,10 +30,7 @@ pub(crate) fn trace(args: Args) -> Result<()> {
         .map_err(|error| admin::failed(&error))?;
     let text = serde_json::to_string(&trace).into_diagnostic()? + "\n";
     match args.output {
-        Some(path) => {
-            Ok(std::fs::write(&path, text)
-                .map_err(|error| Failure::file("write", &path, &error))?)
-        }
+        Some(path) => Ok(store::output(&path, &text)?),
         None => crate::output::print(&text),
     }
 }

@@ -50,9 +50,10 @@ fn is_address(server: &Endpoint) -> bool {
         }
         Endpoint::Vsock(_) => true,
         Endpoint::Local | Endpoint::Ssh(_) => false,
-        Endpoint::Unix(path) => {
-            !path.contains(|letter: char| letter.is_whitespace() || letter.is_control())
-        }
+        // What a list of servers, or a file of settings, takes for something else.
+        Endpoint::Unix(path) => !path.contains(|letter: char| {
+            letter.is_whitespace() || letter.is_control() || ",;@\"'`[]{}<>|\\$".contains(letter)
+        }),
     }
 }
 
@@ -137,8 +138,21 @@ mod tests {
         assert_eq!(fault(&whole.replace('@', "/")), Mistake::Token);
         assert_eq!(fault(&whole.replace("b1", "bx")), Mistake::Fingerprint);
         for server in [
-            "", ":1", "gpu1:0", "gpu1:x", "gpu 1", "gpu1/0", "a@b", "a\u{1b}b", "\"", "::1",
+            "",
+            ":1",
+            "gpu1:0",
+            "gpu1:x",
+            "gpu 1",
+            "gpu1/0",
+            "a@b",
+            "a\u{1b}b",
+            "\"",
+            "::1",
             "unix:run",
+            "unix:/tmp/x,ssh://other",
+            "unix:/tmp/a@b",
+            "unix:/tmp/[1-9]",
+            "unix:/tmp/$x",
         ] {
             assert_eq!(fault(&text(server)), Mistake::Server, "{server}");
         }

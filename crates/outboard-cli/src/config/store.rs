@@ -24,6 +24,22 @@ pub(crate) fn open_to_all(file: &Path, text: &str) -> Result<(), Failure> {
     replace(file, text.as_bytes(), 0o644).map_err(|error| Failure::file("write", file, &error))
 }
 
+/// Writes what a command makes to the file that it was told. A link there is replaced and not
+/// followed: in a folder that others write to, it may be theirs.
+pub(crate) fn output(file: &Path, text: &str) -> Result<(), Failure> {
+    let failed = |error| Failure::file("write", file, &error);
+    let is_link = file.symlink_metadata().is_ok_and(|there| there.is_symlink());
+    match file.metadata() {
+        // Such as a pipe, or a device.
+        Ok(there) if !there.is_file() && !is_link => std::fs::write(file, text).map_err(failed),
+        Ok(there) if !there.is_file() => Err(failed(io::Error::other(
+            "it is a link to something that is no file; without a name, the output goes to \
+             standard output",
+        ))),
+        _ => open_to_all(file, text),
+    }
+}
+
 /// Writes a configuration file. One that is there keeps its mode, and a link to a file elsewhere
 /// stays one.
 pub(crate) fn configuration(file: &Path, text: &str) -> Result<(), Failure> {
@@ -50,4 +66,31 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     write().inspect_err(|_| {
         let _ = std::fs::remove_file(&unfinished);
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn output_goes_to_the_name_and_never_through_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("others"), "theirs").unwrap();
+        symlink(at("others"), at("out")).unwrap();
+        symlink(at("nowhere"), at("dangling")).unwrap();
+        symlink("/dev/null", at("device")).unwrap();
+        for name in ["plain", "out", "dangling"] {
+            output(&at(name), "made").unwrap();
+            assert_eq!(fs::read_to_string(at(name)).unwrap(), "made");
+            assert!(at(name).symlink_metadata().unwrap().is_file(), "{name}");
+        }
+        assert_eq!(fs::read_to_string(at("others")).unwrap(), "theirs");
+        assert!(!at("nowhere").exists());
+        assert!(output(&at("device"), "made").is_err());
+        assert!(at("device").is_symlink());
+        output(Path::new("/dev/null"), "made").unwrap();
+    }
 }

@@ -14,6 +14,7 @@ use semver::Version;
 
 use super::cache::Hash;
 use super::own;
+use crate::config::store;
 use crate::failure::Failure;
 
 #[derive(clap::Args)]
@@ -92,7 +93,7 @@ fn sign_folder(
     })?;
     for (name, text) in [(MANIFEST, manifest.to_string()), (SIGNATURES, sign(&manifest, key))] {
         let path = folder.join(name);
-        fs::write(&path, text).map_err(|error| Failure::file("write", &path, &error))?;
+        store::output(&path, &text)?;
     }
     Ok(())
 }
