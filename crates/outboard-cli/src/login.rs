@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn two_servers_have_two_files_of_tokens() {
-        let file = |server| token_file_of(Path::new("/home/me/config.toml"), server);
+        let file = |server| token_file_of(Path::new("config.toml"), server);
         assert_ne!(file("gpu-1:1"), file("gpu.1:1"));
         let name = file("gpu-1:1").file_name().unwrap().to_string_lossy().into_owned();
         assert!(name.starts_with("token.gpu-1-1-"), "{name}");
