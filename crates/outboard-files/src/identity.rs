@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use outboard_wire::files::FileIdentity;
-use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
+use rustix::fs::{AtFlags, FileType, StatxFlags, makedev, statx};
 use rustix::io::Errno;
 
 /// What tells a file from others, and from itself after a change.
@@ -82,6 +82,8 @@ pub fn changed_since(file: impl AsFd, was: &Identity) -> bool {
 /// What the kernel says of an open file.
 pub(crate) struct Status {
     pub(crate) identity: Identity,
+    /// The number of its file system on this machine.
+    pub(crate) device: u64,
     pub(crate) kind: FileType,
     /// The bits of its mode.
     pub(crate) mode: u32,
@@ -98,6 +100,7 @@ impl Status {
                     bytes: found.stx_size,
                     modified: (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
                 },
+                device: makedev(found.stx_dev_major, found.stx_dev_minor),
                 kind: FileType::from_raw_mode(found.stx_mode.into()),
                 mode: found.stx_mode.into(),
             }),
@@ -116,6 +119,7 @@ impl Status {
                 bytes: found.size(),
                 modified: (found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default()),
             },
+            device: found.dev(),
             kind: FileType::from_raw_mode(found.mode()),
             mode: found.mode(),
         })

@@ -9,8 +9,9 @@
 //! ([`Opener::check`]).
 //!
 //! What shows that somebody can read a file is some of its bytes: whoever knows most of a file may
-//! be taken for somebody who can read it all. A share that names the users of its owners has the
-//! kernel decide as well.
+//! be taken for somebody who can read it all. So wrong answers are counted, and who fails meets the
+//! same blocks again. A share that names the users of its owners has the kernel decide as well;
+//! without users, only files that every user of the machine may read are opened.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ mod refused;
 mod share;
 mod shares;
 mod storage;
+mod tries;
 mod turns;
 mod user;
 

@@ -5,17 +5,18 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use crate::identity::{Identity, changed_since};
+use crate::identity::{Identity, Status, changed_since};
 use crate::name::Name;
-use crate::opening;
+use crate::opening::{self, Permission};
 use crate::proof::Challenge;
 use crate::refused::Refused;
 use crate::share::{BadShare, Share};
 use crate::shares::{Open, Shares};
+use crate::tries::{FileNumber, Tries};
 use crate::user::User;
 
 /// For what a file is opened.
@@ -61,6 +62,8 @@ pub struct Opened {
     access: Access,
     challenge: Option<Challenge>,
     share: Arc<Open>,
+    owner: String,
+    number: FileNumber,
 }
 
 impl Opened {
@@ -97,6 +100,7 @@ pub struct Checked {
 pub struct Opener {
     shares: Shares,
     limit: Duration,
+    tries: Arc<Tries>,
 }
 
 impl Opener {
@@ -105,7 +109,8 @@ impl Opener {
     /// # Errors
     /// [`BadShare`] if one cannot be opened within the limit, or a source is there twice.
     pub fn new(shares: Vec<Share>, limit: Duration) -> Result<Opener, BadShare> {
-        Ok(Opener { shares: Shares::open(shares, limit)?, limit })
+        let tries = Tries::new().map_err(|error| BadShare::System(error.to_string()))?;
+        Ok(Opener { shares: Shares::open(shares, limit)?, limit, tries: Arc::new(tries) })
     }
 
     /// Opens a file, if it is there as the client has described it.
@@ -120,23 +125,34 @@ impl Opener {
             .find(&name)
             .ok_or_else(|| Refused::NoShare { source_name: source.to_owned() })?;
         let user = permit(&open.share, owner, access)?;
-        let (share, path) = (Arc::clone(open), path.to_vec());
+        let (share, path, owner) = (Arc::clone(open), path.to_vec(), owner.to_owned());
+        let tries = Arc::clone(&self.tries);
         open.turns.run(self.limit, move || {
-            if let Some(user) = user {
-                become_user(&user)?;
+            let permission = match user {
+                Some(user) => {
+                    become_user(&user)?;
+                    Permission::OfUser
+                }
+                None => Permission::OfAll,
+            };
+            let found = opening::open(share.folder(), &path, access, permission)
+                .map_err(|why| Refused::Unopened { share: share.source(), why })?;
+            if let Some(difference) = identity.difference(&found.1.identity) {
+                return Err(Refused::Differs { share: share.source(), difference });
             }
-            open_as_described(share, &path, access, &identity)
+            ask(share, owner, access, found, &tries)
         })
     }
 
     /// Gives the file out, if the client has answered the challenge and the file is as it was. A
-    /// wrong answer is the last one: the file must be opened again.
+    /// wrong answer is the last one: the file must be opened again. After some wrong answers of an
+    /// owner, the file is not opened for it for a while.
     ///
     /// # Errors
     /// [`Refused`] says why not.
     pub fn check(&self, opened: Opened, answer: Option<[u8; 32]>) -> Result<Checked, Refused> {
-        let open = Arc::clone(&opened.share);
-        open.turns.run(self.limit, move || check(opened, answer))
+        let (open, tries) = (Arc::clone(&opened.share), Arc::clone(&self.tries));
+        open.turns.run(self.limit, move || check(opened, answer, &tries))
     }
 }
 
@@ -166,29 +182,28 @@ fn become_user(user: &User) -> Result<(), Refused> {
     })
 }
 
-fn open_as_described(
+/// Chooses what the client is to answer.
+fn ask(
     share: Arc<Open>,
-    path: &[u8],
+    owner: String,
     access: Access,
-    described: &Identity,
+    (file, Status { identity, device, .. }): (OwnedFd, Status),
+    tries: &Tries,
 ) -> Result<Opened, Refused> {
-    let (file, identity) = opening::open(share.folder(), path, access)
-        .map_err(|why| Refused::Unopened { share: share.source(), why })?;
-    if let Some(difference) = described.difference(&identity) {
-        return Err(Refused::Differs { share: share.source(), difference });
-    }
+    let number = FileNumber { device, inode: identity.inode };
     let challenge = match access {
         Access::Write => None,
         Access::Read | Access::ReadWrite => {
-            let new = Challenge::new(identity.bytes);
+            tries.admit(&owner, number, Instant::now()).map_err(|no| no.of(&share.source()))?;
+            let new = Challenge::new(identity.bytes, &tries.seed(&owner, number));
             Some(new.map_err(|error| Refused::System(error.to_string()))?)
         }
     };
-    Ok(Opened { file, identity, access, challenge, share })
+    Ok(Opened { file, identity, access, challenge, share, owner, number })
 }
 
-fn check(opened: Opened, answer: Option<[u8; 32]>) -> Result<Checked, Refused> {
-    let Opened { file, identity, access, challenge, share } = opened;
+fn check(opened: Opened, answer: Option<[u8; 32]>, tries: &Tries) -> Result<Checked, Refused> {
+    let Opened { file, identity, access, challenge, share, owner, number } = opened;
     let is_shown = match (&challenge, answer) {
         (None, _) => Ok(true),
         (Some(_), None) => Ok(false),
@@ -197,6 +212,15 @@ fn check(opened: Opened, answer: Option<[u8; 32]>) -> Result<Checked, Refused> {
     // A file that has changed explains a wrong answer, and an end where there was none.
     if changed_since(&file, &identity) {
         return Err(Refused::Changed { share: share.source() });
+    }
+    if challenge.is_some()
+        && let Ok(is_shown) = is_shown
+    {
+        // Answers to several challenges may be judged at once: those behind the last wrong one that
+        // is allowed count no more, even if they are right.
+        tries
+            .note(&owner, number, is_shown, Instant::now())
+            .map_err(|no| no.of(&share.source()))?;
     }
     match is_shown {
         Ok(true) => Ok(Checked { file, identity, access }),

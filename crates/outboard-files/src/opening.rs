@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use crate::identity::{Identity, Status, kind_name};
+use crate::identity::{Status, kind_name};
 use crate::opener::Access;
 use crate::refused::Unopened;
 use crate::storage::is_on_this_machine;
@@ -14,6 +14,19 @@ use crate::storage::is_on_this_machine;
 const TRIES: usize = 32;
 /// Who runs such a file acts as its user or as its group.
 const SET_ID: u32 = 0o6000;
+/// Every user may read such a file.
+const ALL_READ: u32 = 0o4;
+/// Every user may reach what lies in such a folder.
+const ALL_ENTER: u32 = 0o1;
+
+/// Whose permission counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permission {
+    /// That of the user of this thread, whom the administrator has named: the kernel judges.
+    OfUser,
+    /// That of every user, as the modes of the file and of the folders above it say.
+    OfAll,
+}
 
 /// Opens a regular file, as the user of this thread. Its path has no `..`; no link in it is
 /// followed, and no mount entered.
@@ -21,12 +34,19 @@ pub(crate) fn open(
     folder: BorrowedFd<'_>,
     path: &[u8],
     access: Access,
-) -> Result<(OwnedFd, Identity), Unopened> {
+    permission: Permission,
+) -> Result<(OwnedFd, Status), Unopened> {
     // This finds the file and does nothing to it: a FIFO does not block, a device does not move.
     let place = find(folder, path)?;
     let status = Status::of(place.as_fd())?;
     if status.kind != FileType::RegularFile {
         return Err(Unopened::Kind(kind_name(status.kind)));
+    }
+    if permission == Permission::OfAll {
+        let may_read = status.mode & ALL_READ != 0 && may_all_reach(folder, path)?;
+        if !may_read {
+            return Err(Unopened::NotForAll);
+        }
     }
     if access != Access::Read && status.mode & SET_ID != 0 {
         return Err(Unopened::SetId);
@@ -46,8 +66,25 @@ pub(crate) fn open(
     // What helps in opening would make `io_uring` give up where it should wait.
     rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     // Only now does a network file system have it as its server does.
-    let identity = Identity::of(&file)?;
-    Ok((file, identity))
+    let status = Status::of(file.as_fd())?;
+    Ok((file, status))
+}
+
+/// Whether every user may enter the folder and those on the path to the file.
+fn may_all_reach(folder: BorrowedFd<'_>, path: &[u8]) -> Result<bool, Unopened> {
+    let is_open =
+        |folder: BorrowedFd<'_>| Status::of(folder).map(|status| status.mode & ALL_ENTER != 0);
+    if !is_open(folder)? {
+        return Ok(false);
+    }
+    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+    for end in ends {
+        let above = find(folder, &path[..end])?;
+        if !is_open(above.as_fd())? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn find(folder: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {

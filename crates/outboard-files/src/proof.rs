@@ -43,11 +43,12 @@ pub enum BadChallenge {
 }
 
 impl Challenge {
-    /// A new one for a file of so many bytes: its first block, its last one and others.
+    /// A new one for a file of so many bytes: its first block, its last one and others. The seed
+    /// chooses the others: who fails with one seed meets the same blocks with it again.
     ///
     /// # Errors
     /// Those of `getrandom`.
-    pub fn new(bytes: u64) -> io::Result<Challenge> {
+    pub fn new(bytes: u64, seed: &[u8; 32]) -> io::Result<Challenge> {
         let length = u64::from(LONGEST_BLOCK);
         let count = bytes.div_ceil(length);
         let mut numbers: BTreeSet<u64> = BTreeSet::new();
@@ -55,8 +56,11 @@ impl Challenge {
             numbers.extend(0..count);
         } else {
             numbers.extend([0, count - 1]);
+            let mut chosen = blake3::Hasher::new_keyed(seed).finalize_xof();
             while numbers.len() < MOST_BLOCKS {
-                numbers.insert(u64::from_le_bytes(random()?) % count);
+                let mut number = [0; 8];
+                chosen.fill(&mut number);
+                numbers.insert(u64::from_le_bytes(number) % count);
             }
         }
         let block = |number: u64| {
@@ -143,7 +147,11 @@ fn read<'a>(file: BorrowedFd<'_>, block: &Block, page: &'a mut Page) -> io::Resu
     Ok(&page.0[..bytes])
 }
 
-fn random<const N: usize>() -> io::Result<[u8; N]> {
+/// Bytes that nobody can guess.
+///
+/// # Errors
+/// Those of `getrandom`.
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut done = 0;
     while done < N {
@@ -164,6 +172,8 @@ mod tests {
     use super::*;
     use crate::tests::Folder;
 
+    const SEED: [u8; 32] = [3; 32];
+
     fn bytes(length: usize) -> Vec<u8> {
         (0..length).map(|at| (at * 7 + at / 4096) as u8).collect()
     }
@@ -174,12 +184,12 @@ mod tests {
         for length in [0, 1, 4095, 4096, 4097, 65536, 65537, 1_000_000] {
             let path = folder.write("a", &bytes(length));
             let (client, server) = (File::open(&path).unwrap(), File::open(&path).unwrap());
-            let challenge = Challenge::new(length as u64).unwrap();
+            let challenge = Challenge::new(length as u64, &SEED).unwrap();
             let sent = Challenge::from_parts(*challenge.key(), challenge.blocks().to_vec());
             let shown = answer(&client, &sent.unwrap()).unwrap();
             assert!(challenge.is_answered(server.as_fd(), shown).unwrap(), "{length}");
             // An answer is for one challenge.
-            let again = Challenge::new(length as u64).unwrap();
+            let again = Challenge::new(length as u64, &SEED).unwrap();
             assert!(!again.is_answered(server.as_fd(), shown).unwrap(), "{length}");
         }
     }
@@ -189,7 +199,7 @@ mod tests {
         let folder = Folder::new();
         let (mut theirs, length) = (bytes(20_000), 20_000);
         let server = File::open(folder.write("a", &theirs)).unwrap();
-        let challenge = Challenge::new(length).unwrap();
+        let challenge = Challenge::new(length, &SEED).unwrap();
         assert_eq!(challenge.blocks().len(), 5, "it is hashed whole");
         theirs[19_999] ^= 1;
         let client = File::open(folder.write("b", &theirs)).unwrap();
@@ -203,7 +213,7 @@ mod tests {
         let folder = Folder::new();
         let path = folder.write("a", &bytes(10_000));
         let file = File::options().read(true).write(true).open(path).unwrap();
-        let challenge = Challenge::new(10_000).unwrap();
+        let challenge = Challenge::new(10_000, &SEED).unwrap();
         file.set_len(9_999).unwrap();
         assert_eq!(answer(&file, &challenge).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert!(challenge.is_answered(file.as_fd(), [0; 32]).is_err());
@@ -220,7 +230,7 @@ mod tests {
                 outboard_test_support::skip!("the file system has no O_DIRECT: {error}")
             }
         };
-        let challenge = Challenge::new(300_001).unwrap();
+        let challenge = Challenge::new(300_001, &SEED).unwrap();
         let shown = answer(&direct, &challenge).unwrap();
         let plain = File::open(&path).unwrap();
         assert!(challenge.is_answered(plain.as_fd(), shown).unwrap());
@@ -237,10 +247,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_seed_chooses_the_blocks() {
+        let chosen = |seed: [u8; 32]| Challenge::new(1 << 30, &seed).unwrap();
+        let (one, again, other) = (chosen(SEED), chosen(SEED), chosen([4; 32]));
+        assert_eq!(one.blocks(), again.blocks());
+        assert_ne!(one.key(), again.key(), "an answer is for one challenge");
+        assert_ne!(one.blocks(), other.blocks());
+    }
+
     proptest! {
         #[test]
         fn blocks_lie_in_the_file(bytes in prop_oneof![any::<u64>(), 0_u64..200_000]) {
-            let challenge = Challenge::new(bytes).unwrap();
+            let challenge = Challenge::new(bytes, &SEED).unwrap();
             let blocks = challenge.blocks();
             let sum: u64 = blocks.iter().map(|block| u64::from(block.bytes)).sum();
             if bytes <= 65536 {

@@ -1,6 +1,7 @@
 //! Why a server does not open a file for a client.
 
 use std::io;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -80,6 +81,34 @@ pub enum Refused {
         /// The share's source.
         share: String,
     },
+    /// The client's hashes were wrong too often.
+    #[error(
+        "{owner} has not shown that it can read the file of {share}, {wrong} times; the server \
+         takes no further proof for {} s", wait.as_secs()
+    )]
+    Guessed {
+        /// The share's source.
+        share: String,
+        /// Who asks.
+        owner: String,
+        /// How many hashes were wrong.
+        wrong: usize,
+        /// How long the owner has to wait.
+        wait: Duration,
+    },
+    /// The client's hashes were wrong for too many files.
+    #[error(
+        "{owner} has not shown that it can read {files} files; the server takes no proof for \
+         further ones for {} s", wait.as_secs()
+    )]
+    GuessedManyFiles {
+        /// Who asks.
+        owner: String,
+        /// Of how many files hashes were wrong.
+        files: usize,
+        /// How long the owner has to wait.
+        wait: Duration,
+    },
     /// It was written to meanwhile.
     #[error("the file of {share} was changed while the server opened it")]
     Changed {
@@ -112,6 +141,12 @@ pub enum Unopened {
     /// The kernel forbids it.
     #[error("the user as whom the server opens it has no permission")]
     Denied,
+    /// No user is named, and some users may not read it.
+    #[error(
+        "not every user of its machine may read it, and its administrator has named no user whose \
+         permission counts"
+    )]
+    NotForAll,
     /// It is behind a link.
     #[error("a part of its path is a symbolic link, which the server does not follow")]
     Link,

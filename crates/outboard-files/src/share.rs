@@ -40,8 +40,8 @@ pub struct Terms {
     #[serde(default)]
     pub owners: Option<BTreeSet<String>>,
     /// The users of this machine whose permission counts for an owner; `*` for each other owner.
-    /// For one without a user, the server opens files for reading, as its own user. If one is the
-    /// server's own user, the server's groups count, not those named here.
+    /// For one without a user, the server opens files for reading that every user of this machine
+    /// may read. If one is the server's own user, the server's groups count, not those named here.
     #[serde(default)]
     pub users: BTreeMap<String, User>,
 }
@@ -104,6 +104,9 @@ pub enum BadShare {
     /// There are too many.
     #[error("more than {MOST_SHARES} sources of files are shared")]
     TooMany,
+    /// The machine has run out of something.
+    #[error("files cannot be shared now: {0}")]
+    System(String),
     /// The folder cannot be opened.
     #[error("{}, the folder of {share}, cannot be opened: {reason}", folder.display())]
     Folder {

@@ -176,6 +176,8 @@ fn a_lie_is_refused() {
     let earlier = open(&opener, &folder, "a").unwrap();
     let shown = answer(File::open(&path).unwrap(), earlier.challenge().unwrap()).unwrap();
     assert_eq!(check(Some(shown)), not_shown);
+    let opener = folder.opener();
+    let earlier = open(&opener, &folder, "a").unwrap();
     let guess = answer(File::open(other).unwrap(), earlier.challenge().unwrap()).unwrap();
     assert_eq!(opener.check(earlier, Some(guess)).unwrap_err(), not_shown);
 }
@@ -454,6 +456,91 @@ fn a_file_has_one_name_through_each_mount() {
     assert!(matches!(outside, Err(NoReference::NoMount | NoReference::Outside)), "{outside:?}");
 }
 
+/// A server's user may read more than its clients.
+#[test]
+fn without_a_user_only_files_that_all_may_read_are_opened() {
+    let folder = Folder::new();
+    folder.folder("models");
+    let within = folder.folder("models/new");
+    let path = folder.write("models/new/a", b"a");
+    let allow = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    let (plain, named) = (folder.opener(), folder.opener_as(&own_user()));
+    let refused = || {
+        assert!(open(&named, &folder, "models/new/a").is_ok(), "the user is named");
+        assert_eq!(unopened(&plain, "models/new/a"), Unopened::NotForAll);
+    };
+    for mode in [0o600, 0o640, 0o661, 0o700, 0o773] {
+        allow(&path, mode);
+        refused();
+    }
+    for mode in [0o644, 0o604, 0o755] {
+        allow(&path, mode);
+        assert!(open(&plain, &folder, "models/new/a").is_ok(), "{mode:o}");
+    }
+    for folder in [&within, folder.0.path(), &folder.path("models")] {
+        for mode in [0o700, 0o750, 0o754] {
+            allow(folder, mode);
+            refused();
+        }
+        allow(folder, 0o711);
+    }
+    assert!(open(&plain, &folder, "models/new/a").is_ok());
+}
+
+/// With four digits, ten thousand guesses are enough.
+#[test]
+fn who_guesses_a_file_gets_few_tries() {
+    let folder = Folder::new();
+    let path = folder.write("pin", b"4711");
+    let identity = identity(&path);
+    let opener = folder.opener();
+    let ask = |owner| opener.open(&Request { owner, ..request("pin", identity, Access::Read) });
+    let shown = |opened: Opened, digits: &str| {
+        let guess = File::open(folder.write("guess", digits.as_bytes())).unwrap();
+        let answer = answer(guess, opened.challenge().unwrap()).unwrap();
+        opener.check(opened, Some(answer)).map(|_| ())
+    };
+    // Whoever asks often first has no more tries.
+    let mut asked: Vec<Opened> = (0..10).map(|_| ask("alice").unwrap()).collect();
+    for digits in ["0000", "0001", "0002"] {
+        let refused = shown(asked.pop().unwrap(), digits);
+        assert_eq!(refused, Err(Refused::NotShown { share: share() }));
+    }
+    for digits in ["0003", "4711"] {
+        let refused = shown(asked.pop().unwrap(), digits).unwrap_err();
+        assert!(matches!(refused, Refused::Guessed { wrong: 3, .. }), "{refused}");
+    }
+    assert!(matches!(ask("alice"), Err(Refused::Guessed { .. })));
+    assert_eq!(shown(ask("bob").unwrap(), "4711"), Ok(()), "others have their own tries");
+    // Of a file with a user named, too.
+    let opener = folder.opener_as(&own_user());
+    let refused: Vec<_> = (0..4)
+        .map(|_| {
+            let opened = opener.open(&request("pin", identity, Access::ReadWrite))?;
+            opener.check(opened, Some([0; 32])).map(|_| ())
+        })
+        .collect();
+    assert!(matches!(refused[3], Err(Refused::Guessed { .. })), "{refused:?}");
+}
+
+/// With other blocks each time, who knows half of a file would meet the half that it knows.
+#[test]
+fn who_asks_again_is_asked_for_the_same_blocks() {
+    let folder = Folder::new();
+    folder.write("a", &[7; 10 << 20]);
+    let opener = folder.opener();
+    let blocks = || open(&opener, &folder, "a").unwrap().challenge().unwrap().blocks().to_vec();
+    let first = blocks();
+    assert!((0..100).all(|_| blocks() == first));
+    // For somebody else, and by another server, they are others.
+    let bob = Request { owner: "bob", ..request("a", identity(&folder.path("a")), Access::Read) };
+    assert_ne!(opener.open(&bob).unwrap().challenge().unwrap().blocks(), first);
+    let other = folder.opener();
+    assert_ne!(open(&other, &folder, "a").unwrap().challenge().unwrap().blocks(), first);
+}
+
 #[test]
 fn the_kernel_judges_the_owners_user() {
     if !geteuid().is_root() {
@@ -506,8 +593,8 @@ fn what_a_service_may_does_not_count() {
     let identity = identity(&path);
     std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     chown(&path, Some(1000), Some(100)).unwrap();
-    let plain = folder.opener();
-    let [as_owner, as_other] = ["1000:1000", "1001:100"].map(|user| folder.opener_as(user));
+    let [own, as_owner, as_other] =
+        ["4242:4242", "1000:1000", "1001:100"].map(|user| folder.opener_as(user));
     let service = move || {
         let few = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::DAC_OVERRIDE;
         let user = rustix::process::Uid::from_raw(4242);
@@ -517,9 +604,9 @@ fn what_a_service_may_does_not_count() {
         let sets = CapabilitySets { effective: few, permitted: few, inheritable: empty };
         set_capabilities(None, sets).unwrap();
         let request = request("a", identity, Access::Read);
-        assert!(plain.open(&request).is_ok(), "it may read all files");
+        assert!(own.open(&request).is_ok(), "it may read all files");
         assert!(as_owner.open(&request).is_ok());
-        assert!(plain.open(&request).is_ok(), "of this thread nothing has changed");
+        assert!(own.open(&request).is_ok(), "of this thread nothing has changed");
         as_other.open(&request).unwrap_err()
     };
     let refused = std::thread::spawn(service).join().unwrap();
@@ -682,7 +769,10 @@ fn no_descriptor_stays() {
             1 => drop(opener.open(&request("a", lie, Access::Read)).unwrap_err()),
             2 => drop(opener.open(&request("link", identity, Access::Read)).unwrap_err()),
             _ => {
-                let opened = opener.open(&request("a", identity, Access::Read)).unwrap();
+                // One that has not failed yet.
+                let owner = &number.to_string();
+                let request = Request { owner, ..request("a", identity, Access::Read) };
+                let opened = opener.open(&request).unwrap();
                 drop(opener.check(opened, Some([0; 32])).unwrap_err());
             }
         }

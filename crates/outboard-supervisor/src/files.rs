@@ -144,6 +144,7 @@ fn make_room(asked: &mut Asked, session: u64) -> Result<(), String> {
 mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
+    use std::os::unix::fs::PermissionsExt;
 
     use outboard_files::{Block, Challenge, Reference, answer};
     use tempfile::TempDir;
@@ -153,6 +154,8 @@ mod tests {
     /// A folder with a file that is shared, the file, how a client names it, and who opens it.
     fn shared() -> (TempDir, File, FileReference, Files) {
         let folder = tempfile::tempdir().unwrap();
+        // Every user may read what lies there.
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let place = folder.path().join("file");
         std::fs::write(&place, b"bytes").unwrap();
         let file = File::open(&place).unwrap();

@@ -32,8 +32,10 @@ fn sharing(folder: &Folder, more: &str) -> Server {
     sharing_as(folder, &format!("{}{more}", folder.path("")))
 }
 
-/// A server that has the files of a folder in another one, with something behind its path.
+/// A server that has the files of a folder in another one, with something behind its path. Every
+/// user may enter the folder.
 fn sharing_as(folder: &Folder, theirs: &str) -> Server {
+    folder.allow("", 0o755);
     let share = format!("{}={theirs}", source(folder));
     Server::start_with(&["--driver", Driver::chosen().name(), "--files", &share], &[])
 }
@@ -215,6 +217,22 @@ fn the_kernel_judges_as_the_owners_user() {
     std::os::unix::fs::chown(Path::new(&path), theirs, theirs).unwrap();
     let profile = program.statistics(&sharing(&folder, ":as=65534:65534"));
     assert_eq!(moved(&profile), (1_000_000, 0, 0, 0), "{profile}");
+}
+
+/// The server's user, who may read more than its clients.
+#[test]
+fn a_private_file_needs_a_user() {
+    let folder = Folder::create();
+    let path = folder.path("file");
+    fill(&path, 1_000_000, 3);
+    folder.allow("file", 0o600);
+    let program = Program::new("file_reads").arg(&path).arg("1");
+    let profile = program.statistics(&sharing(&folder, ""));
+    assert_eq!(moved(&profile), (0, 1_000_000, 0, 0), "{profile}");
+    let reasons = profile["files"]["reasons"].to_string();
+    assert!(reasons.contains("has named no user"), "{reasons}");
+    let named = program.statistics(&sharing(&folder, &format!(":as={}", own_user())));
+    assert_eq!(moved(&named), (1_000_000, 0, 0, 0), "{named}");
 }
 
 #[test]

@@ -19,8 +19,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Args {
     /// Files that clients and this server both have, such as nfs1:/export=/mnt/export: what clients
     /// have mounted, and the folder of this machine that has the same files. The server reads them
-    /// itself for clients that show that they can. With `:as=UID:GID` behind it, as that user; with
-    /// `:rw:as=UID:GID`, it writes to them as well. May be given several times.
+    /// itself for clients that show that they can, if every user of this machine may read them.
+    /// With `:as=UID:GID` behind it, those that this user may read; with `:rw:as=UID:GID`, it
+    /// writes to them as well. May be given several times.
     #[arg(long, value_name = "SOURCE=FOLDER")]
     files: Vec<Share>,
     /// A file with further ones, each a table of TOML: `["nfs1:/export"]` with `folder`, `write`,
