@@ -106,13 +106,40 @@ x = jnp.ones((1024, 1024))
 print(jax.jit(lambda x: (x @ x).sum())(x))
 """
 
+# By cuFile: over TCP by the files' names, through shared memory by the program's descriptors.
+FILES = """
+import os, sys, torch
+from torch.cuda import gds
+path = sys.argv[1] + "/tensor"
+one = torch.arange(1 << 22, dtype=torch.int32, device="cuda")
+other = torch.zeros_like(one)
+for data, method in ((one, "save_storage"), (other, "load_storage")):
+    file = gds.GdsFile(path, os.O_CREAT | os.O_RDWR)
+    getattr(file, method)(data.untyped_storage(), offset=0)
+    file.deregister_handle()
+assert torch.equal(one, other)
+"""
+
+# Name, the module that it needs, its text, and more variables for it.
 PROGRAMS = [
-    ("driver", None, DRIVER),
-    ("torch", "torch", TORCH),
-    ("ranks", "torch", RANKS),
-    ("cupy", "cupy", CUPY),
-    ("jax", "jax", JAX),
+    ("driver", None, DRIVER, {}),
+    ("torch", "torch", TORCH, {}),
+    ("ranks", "torch", RANKS, {}),
+    ("cupy", "cupy", CUPY, {}),
+    ("jax", "jax", JAX, {}),
+    ("files-tcp", "torch", FILES, {"OUTBOARD_TRANSPORT": "tcp"}),
+    ("files-shm", "torch", FILES, {"OUTBOARD_TRANSPORT": "shm"}),
 ]
+
+
+def share(folder):
+    """What `--files` takes for a folder: what its mount shows, and where it lies there."""
+    mounts = [line.split() for line in open("/proc/self/mountinfo")]
+    above = [line for line in mounts if os.path.commonpath([line[4], folder]) == line[4]]
+    mount = max(above, key=lambda line: len(line[4]))
+    source = mount[mount.index("-") + 2]
+    path = os.path.join(mount[3], os.path.relpath(folder, mount[4]))
+    return f"{source}{path}={folder}:rw:as={os.getuid()}:{os.getgid()}"
 
 
 def lines(log):
@@ -129,6 +156,9 @@ def run(mode, args, logs):
     log = logs / f"server-{mode}.log"
     command = [OUTBOARD, "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
     command += ["--driver", args.driver, "--nccl", args.nccl, "--sandbox-calls", mode]
+    folder = (logs / f"files-{mode}").resolve()
+    folder.mkdir(exist_ok=True)
+    command += ["--files", share(folder)]
     failed = []
     with log.open("w") as file:
         own = {**os.environ, "OUTBOARD_CONFIG": "none"}
@@ -142,21 +172,31 @@ def run(mode, args, logs):
             time.sleep(0.1)
         if not address:
             sys.exit(f"the server did not come up: {log.read_text()}")
-        for name, module, text in PROGRAMS:
+        for name, module, text, more in PROGRAMS:
             if module and not importlib.util.find_spec(module):
                 print(f"{mode}: {name}: Python has no {module}", flush=True)
                 continue
             # A module of the name would be found in the place of the one that the program wants.
             program = logs / f"{name}-program.py"
             program.write_text(text)
-            client = [OUTBOARD, "run", "--server", address, "--", sys.executable, program]
+            client = [OUTBOARD, "run", "--server", address, "--", sys.executable, program, folder]
+            profile = logs / f"{name}-{mode}.json"
+            variables = {**os.environ, **more, "OUTBOARD_PROFILE": str(profile)}
             with (logs / f"{name}-{mode}.log").open("w") as file:
                 try:
                     outcome = subprocess.run(
-                        client, stdout=file, stderr=subprocess.STDOUT, timeout=LIMIT
+                        client,
+                        env=variables,
+                        stdout=file,
+                        stderr=subprocess.STDOUT,
+                        timeout=LIMIT,
                     ).returncode
                 except subprocess.TimeoutExpired:
                     outcome = "timeout"
+            if outcome == 0 and text is FILES:
+                moved = json.loads(profile.read_text())["files"]
+                if not (moved["read_by_servers"] and moved["written_by_servers"]):
+                    outcome = f"the program moved the bytes itself: {moved}"
             print(f"{mode}: {name}: {'ok' if outcome == 0 else outcome}", flush=True)
             if outcome != 0:
                 failed.append(name)
