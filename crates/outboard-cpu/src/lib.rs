@@ -44,6 +44,7 @@ mod work;
 use core::ffi::c_void;
 use std::sync::LazyLock;
 
+use outboard_abi::own_tables::Described;
 use outboard_front::{Library, Process};
 
 pub use cpu::Cpu;
@@ -61,7 +62,10 @@ impl Library for Libcuda {
     }
 
     fn own_table(name: &[u8; 16]) -> Option<*const c_void> {
-        (name == nvml::NAME).then_some((&raw const nvml::TABLE).cast())
+        match *name {
+            Described::NAME => Some((&raw const nvml::TABLE).cast()),
+            _ => None,
+        }
     }
 }
 

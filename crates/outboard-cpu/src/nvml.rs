@@ -2,24 +2,14 @@
 //! used, and in a forked child: nothing here starts the devices, and nothing in a child locks what
 //! a thread of its parent may have locked.
 
+use outboard_abi::own_tables::Described;
 use outboard_front::is_forked;
 use outboard_wire::Writer;
 
 use crate::cpu::Cpu;
 use crate::device;
 
-/// How that library asks for the table.
-pub(crate) const NAME: &[u8; 16] = b"outboard-nvml-01";
-
-/// The table: its size in bytes, then functions.
-#[repr(C)]
-pub(crate) struct Table {
-    size: usize,
-    describe: unsafe extern "C" fn(*mut u8, usize) -> usize,
-    in_use: unsafe extern "C" fn(u32, *mut u64) -> u32,
-}
-
-pub(crate) static TABLE: Table = Table { size: size_of::<Table>(), describe, in_use };
+pub(crate) static TABLE: Described = Described { size: size_of::<Described>(), describe, in_use };
 
 /// Writes the encoded platform if there is so much room, and returns how long it is.
 ///

@@ -32,6 +32,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
+use outboard_abi::own_tables::{COLLECTIVES, FILES, MESSAGES, Parts};
 use outboard_abi::{CUcontext, CUdevice, CUfunction, CUmodule, CUresult, CUstream};
 
 use crate::backend::{Backend, DevicePtr, PartChange, VirtualMemory as _};
@@ -124,16 +125,6 @@ const CUPTI: [(Id, usize); 3] = [
     ),
 ];
 
-/// Of a driver that checks every access: a library that divides mappings into allocations registers
-/// them through this table.
-const PARTS: Id = *b"outboard-parts-1";
-
-/// Of Outboard's own `libnccl.so.2`.
-const COLLECTIVES: Id = *b"outboard-nccl-01";
-
-/// Of Outboard's own `liboutboard-mpi.so`.
-const MESSAGES: Id = *b"outboard-mpi--01";
-
 /// Counts that the tools table reports, and the sizes of its buffers: at least those of the newest
 /// known runtime, one word each.
 const RUNTIME_CALLBACKS: usize = 2048;
@@ -147,7 +138,7 @@ struct Tables(Vec<(Id, Box<[usize]>)>);
 
 /// The address of the table with this id.
 pub(crate) fn find<L: Library>(id: &Id) -> Option<*const c_void> {
-    if *id == PARTS {
+    if *id == Parts::NAME {
         if !L::process().backend.vmm_divides() {
             return None;
         }
@@ -219,10 +210,13 @@ fn tables<L: Library>() -> &'static Tables {
                 MODULE_KERNELS,
                 sized::<{ start(&MODULE_KERNELS) }>(99, &[(7, each_kernel::<L> as *const ())]),
             ),
-            (PARTS, sized::<{ start(&PARTS) }>(2, &[(1, change_part::<L> as *const ())])),
+            (
+                Parts::NAME,
+                sized::<{ start(&Parts::NAME) }>(2, &[(1, change_part::<L> as *const ())]),
+            ),
             (COLLECTIVES, collectives::<L>()),
             (MESSAGES, messages::<L>()),
-            (files::ID, files::table::<L>()),
+            (FILES, files::table::<L>()),
             (CUPTI[0].0, sized::<{ start(&CUPTI[0].0) }>(CUPTI[0].1, &[])),
             (CUPTI[1].0, sized::<{ start(&CUPTI[1].0) }>(CUPTI[1].1, &[])),
             (CUPTI[2].0, sized::<{ start(&CUPTI[2].0) }>(CUPTI[2].1, &[])),
@@ -408,9 +402,9 @@ unsafe extern "C" fn primary_context<L: Library>(out: *mut CUcontext, dev: CUdev
 extern "C" fn change_part<L: Library>(address: u64, bytes: u64, open: u32) -> CUresult {
     crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
         let change = match open {
-            0 => PartChange::Close,
-            1 => PartChange::Open,
-            2 => PartChange::Divide,
+            Parts::CLOSED => PartChange::Close,
+            Parts::OPEN => PartChange::Open,
+            Parts::DIVIDED => PartChange::Divide,
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
         crate::calls::vmm::change_part(L::process(), DevicePtr(address), bytes, change)

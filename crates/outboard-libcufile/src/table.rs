@@ -6,11 +6,10 @@ use core::mem::transmute;
 use std::sync::OnceLock;
 
 use outboard_abi::CUstream;
+use outboard_abi::own_tables::FILES;
 
 use crate::status::{Failure, Result, code};
 
-/// The name of the table, as `cuGetExportTable` takes it.
-const NAME: &[u8; 16] = b"outboard-files01";
 /// The second word of a table whose functions are those below.
 const FORM: usize = 1;
 /// Words of the table.
@@ -50,7 +49,7 @@ pub(crate) fn table() -> Result<&'static Table> {
 }
 
 fn find() -> Option<Table> {
-    let words = outboard_table::find(NAME)?;
+    let words = outboard_table::find(&FILES)?;
     let &[_, FORM, open, close, read, write, ..] = words else { return None };
     if words.len() != WORDS {
         return None;

@@ -3,6 +3,8 @@
 use core::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
+use outboard_abi::own_tables::COLLECTIVES;
+
 use crate::exports::{FUNCTIONS, MARK};
 use crate::own::Own;
 
@@ -17,9 +19,6 @@ pub(crate) const MISSING: u32 = 2;
 
 /// What `ncclGetLastError` says then.
 pub(crate) const NO_DRIVER: &CStr = c"this libnccl.so.2 is Outboard's, but the process has not Outboard's libcuda.so.1 of the same release: start the program with `outboard run`";
-
-/// The name of the table, as `cuGetExportTable` takes it.
-const NAME: &[u8; 16] = b"outboard-nccl-01";
 
 /// What the table begins with: its size in bytes, which description it is of, a function that
 /// refuses, and one that says whether the server makes collectives.
@@ -42,7 +41,7 @@ fn table() -> Option<&'static [usize]> {
 }
 
 fn find() -> Option<&'static [usize]> {
-    let table = outboard_table::find(NAME)?;
+    let table = outboard_table::find(&COLLECTIVES)?;
     (table.len() == BEGINNING + FUNCTIONS && table.get(1) == Some(&MARK)).then_some(table)
 }
 

@@ -4,9 +4,8 @@ use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
 use outboard_abi::CUresult;
+use outboard_abi::own_tables::MESSAGES;
 
-/// The name of the table, as `cuGetExportTable` takes it.
-const NAME: &[u8; 16] = b"outboard-mpi--01";
 /// Words of the table, of which the first is its size in bytes.
 const WORDS: usize = 7;
 
@@ -35,7 +34,7 @@ pub(crate) fn worker() -> Option<&'static Worker> {
 }
 
 fn find() -> Option<Worker> {
-    let table = outboard_table::find(NAME)?;
+    let table = outboard_table::find(&MESSAGES)?;
     if table.len() != WORDS {
         return None;
     }

@@ -52,6 +52,7 @@ mod offered;
 mod opened;
 mod order;
 mod output;
+mod own_table;
 mod part;
 mod partitions;
 mod pools;

@@ -10,8 +10,6 @@ use crate::entry::enter;
 use crate::process::Library;
 use crate::profile::PRIVATE;
 
-/// The name of the table.
-pub(super) const ID: super::Id = *b"outboard-files01";
 /// The second word: a library with another number means other functions.
 const FORM: usize = 1;
 

@@ -1,59 +1,41 @@
 //! The software device in this process.
 
 use std::ffi::{CStr, OsStr, c_void};
-use std::mem::transmute;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use outboard_abi::nvml::nvmlReturn_t;
+use outboard_abi::own_tables;
 use outboard_nvml_answers::{Described, Question, Use};
 use outboard_wire::Reader;
 use outboard_wire::platform::Platform;
 
 use crate::border::Result;
 
-/// The table of the software device's library that is for this one.
-const NAME: &[u8; 16] = b"outboard-nvml-01";
-
 /// The folder of an installation in which the software device is `libcuda.so.1`. The library there
 /// answers for that one, and has no server.
 const FOLDER: &str = "cpu";
 
-/// Writes the encoded platform where there is so much room, and returns how long it is.
-type Describe = unsafe extern "C" fn(*mut u8, usize) -> usize;
-
-/// Writes how many bytes of a device's memory are in use, and returns whether the process has a
-/// context on it.
-type InUse = unsafe extern "C" fn(u32, *mut u64) -> u32;
-
 /// The functions of the table.
 #[derive(Clone, Copy)]
-struct Functions {
-    describe: Describe,
-    in_use: InUse,
-}
+struct Functions(&'static own_tables::Described);
 
 impl Functions {
     /// Those of the driver library that the process has, or would have.
     fn find() -> Option<Functions> {
-        let [_, describe, in_use, ..] = *outboard_table::find(NAME)? else { return None };
-        // SAFETY: the functions of a table of this name.
-        let functions = unsafe {
-            Functions {
-                describe: transmute::<usize, Describe>(describe),
-                in_use: transmute::<usize, InUse>(in_use),
-            }
-        };
-        Some(functions)
+        let words = outboard_table::find(&own_tables::Described::NAME)?;
+        let is_whole = size_of_val(words) >= size_of::<own_tables::Described>();
+        // SAFETY: the table of this name, which stays; no shorter one is read.
+        is_whole.then(|| Functions(unsafe { &*words.as_ptr().cast() }))
     }
 
     fn platform(self) -> Option<Platform> {
         let mut encoded = Vec::new();
         // SAFETY: there is as much room as said.
-        let length = unsafe { (self.describe)(core::ptr::null_mut(), 0) };
+        let length = unsafe { (self.0.describe)(core::ptr::null_mut(), 0) };
         encoded.resize(length, 0);
         // SAFETY: as above. The description is made once: the second one is as long.
-        unsafe { (self.describe)(encoded.as_mut_ptr(), length) };
+        unsafe { (self.0.describe)(encoded.as_mut_ptr(), length) };
         Reader::new(&encoded).get().ok()
     }
 
@@ -61,7 +43,7 @@ impl Functions {
     fn of_a_context(self, ordinal: u32) -> Option<u64> {
         let mut bytes = 0;
         // SAFETY: room for a number.
-        let has_context = unsafe { (self.in_use)(ordinal, &raw mut bytes) } != 0;
+        let has_context = unsafe { (self.0.in_use)(ordinal, &raw mut bytes) } != 0;
         has_context.then_some(bytes)
     }
 }

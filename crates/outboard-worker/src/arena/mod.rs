@@ -57,7 +57,7 @@ impl Arena {
 
     /// Whether the driver is told of parts of blocks.
     pub(super) fn is_told(&self) -> bool {
-        self.offer.is_some_and(|offer| offer.set_part.is_some())
+        self.offer.is_some_and(|offer| offer.parts.is_some())
     }
 
     /// The block that all of these bytes lie in: where it begins, and its bytes.

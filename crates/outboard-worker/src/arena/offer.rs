@@ -2,33 +2,15 @@
 
 use std::ops::Range;
 
-use outboard_abi::{CUdevice_attribute as A, CUmemAllocationGranularity_flags, CUresult, CUuuid};
+use outboard_abi::own_tables::Parts;
+use outboard_abi::{CUdevice_attribute as A, CUmemAllocationGranularity_flags};
 use outboard_driver::{Table, call};
 use outboard_wire::handshake::arena::Arena as Terms;
 use outboard_wire::platform::{Device, Platform};
 use outboard_wire::window::Window;
 
 use crate::kinds::{location, memory_kind};
-
-/// The driver's table for devices that check every access, and the slot in it.
-static PARTS: CUuuid = CUuuid { bytes: bytes_of(b"outboard-parts-1") };
-const SLOT: usize = 1;
-
-const fn bytes_of(text: &[u8; 16]) -> [core::ffi::c_char; 16] {
-    let (mut bytes, mut at) = ([0; 16], 0);
-    while at < 16 {
-        bytes[at] = text[at] as core::ffi::c_char;
-        at += 1;
-    }
-    bytes
-}
-
-/// Says of which parts of a block may be used.
-pub(super) type SetPart = unsafe extern "C" fn(u64, u64, u32) -> CUresult;
-/// Its last argument.
-pub(super) const CLOSED: u32 = 0;
-pub(super) const OPEN: u32 = 1;
-pub(super) const DIVIDED: u32 = 2;
+use crate::own_table::own_table;
 
 /// The least arena that is of use.
 const LEAST_ARENA: u64 = 16 << 30;
@@ -37,7 +19,7 @@ const LEAST_ARENA: u64 = 16 << 30;
 #[derive(Clone, Copy)]
 pub(crate) struct Offer {
     pub(crate) terms: Terms,
-    pub(super) set_part: Option<SetPart>,
+    pub(super) parts: Option<&'static Parts>,
 }
 
 impl Offer {
@@ -56,10 +38,10 @@ impl Offer {
             .is_ok()
             {
                 if window.contains(address, bytes) && address.is_multiple_of(granule) {
-                    let set_part = set_part(table);
+                    let parts = own_table(table, Parts::NAME);
                     return Some(Offer {
-                        terms: Terms { address, bytes, granule, told: set_part.is_some() },
-                        set_part,
+                        terms: Terms { address, bytes, granule, told: parts.is_some() },
+                        parts,
                     });
                 }
                 let _ = call!(table, cuMemAddressFree(address, bytes as usize));
@@ -96,18 +78,4 @@ fn granule(table: &Table, platform: &Platform) -> Option<u64> {
             .then_some(bytes as u64)
     };
     platform.devices.iter().map(of).try_fold(1, |most: u64, bytes| Some(most.max(bytes?)))
-}
-
-fn set_part(table: &Table) -> Option<SetPart> {
-    let mut found: *const core::ffi::c_void = core::ptr::null();
-    call!(table, cuGetExportTable(&raw mut found, &raw const PARTS)).ok()?;
-    let words = found.cast::<usize>();
-    if words.is_null() {
-        return None;
-    }
-    // SAFETY: such a table begins with its bytes, and has that many.
-    let function =
-        unsafe { (words.read() > SLOT * size_of::<usize>()).then(|| words.add(SLOT).read()) }?;
-    // SAFETY: what the table with this name has in this slot.
-    (function != 0).then(|| unsafe { core::mem::transmute::<usize, SetPart>(function) })
 }

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use outboard_abi::own_tables::Parts;
 use outboard_abi::{CUdevice_attribute as A, CUmemAccess_flags, CUmemAccessDesc, CUresult};
 use outboard_driver::call;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::{ContextId, DevicePtr};
 
-use super::offer::{CLOSED, DIVIDED, OPEN, has};
+use super::offer::has;
 use super::{Gone, Placed};
 use crate::answer::Outcome;
 use crate::contexts::current;
@@ -67,7 +68,7 @@ impl Worker {
         let devices: BTreeSet<u32> = peers.chain([device]).collect();
         let opened = self
             .set_block_access(address, bytes, devices, true)
-            .and_then(|()| self.set_part(address, bytes, DIVIDED));
+            .and_then(|()| self.set_part(address, bytes, Parts::DIVIDED));
         if opened.is_err() {
             let _ = call!(table, cuMemUnmap(address.0, bytes as usize));
         }
@@ -91,9 +92,9 @@ impl Worker {
     }
 
     fn set_part(&self, address: DevicePtr, bytes: u64, how: u32) -> Outcome {
-        match self.memory.arena.offer.and_then(|offer| offer.set_part) {
+        match self.memory.arena.offer.and_then(|offer| offer.parts) {
             // SAFETY: any addresses do; the driver checks them.
-            Some(set_part) => outboard_driver::check(unsafe { set_part(address.0, bytes, how) }),
+            Some(parts) => outboard_driver::check(unsafe { (parts.change)(address.0, bytes, how) }),
             None => Ok(()),
         }
     }
@@ -108,7 +109,7 @@ impl Worker {
         if !open && self.memory.arena.shared.remove(&address) {
             self.memory.shared.unshare(self.client.registry(), Thing::Memory(address));
         }
-        self.set_part(address, bytes, if open { OPEN } else { CLOSED })
+        self.set_part(address, bytes, if open { Parts::OPEN } else { Parts::CLOSED })
     }
 
     /// Removes a block from the account.
