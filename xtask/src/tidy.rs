@@ -216,11 +216,16 @@ fn nothing_belongs_to_one_machine() {
 #[test]
 fn claims_about_security_are_shown() {
     let page = fs::read_to_string(root().join("SECURITY.md")).expect("there is the page");
-    let rows: Vec<&str> = page
+    let (claims, places) =
+        page.split_once("## Where these tests run").expect("it says where they run");
+    let rows: Vec<&str> = claims
         .lines()
         .filter(|line| line.starts_with("| ") && !line.starts_with("| claim"))
         .collect();
     assert!(rows.len() > 5, "the page makes claims");
+    let skips = |path: &str| {
+        fs::read_to_string(root().join(path)).is_ok_and(|text| text.contains("skip!("))
+    };
     for row in rows {
         let (claim, shown) = row
             .trim_end_matches('|')
@@ -235,6 +240,10 @@ fn claims_about_security_are_shown() {
             assert!(
                 root().join(path).exists() || path.starts_with('/'),
                 "{path} is not there, which is to show: {claim}"
+            );
+            assert!(
+                !skips(path) || places.contains(&format!("`{path}`")),
+                "tests of {path} may be skipped: \"Where these tests run\" does not say when"
             );
         }
     }
