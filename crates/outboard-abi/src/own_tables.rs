@@ -2,6 +2,8 @@
 //! functions for. `cuGetExportTable` hands them out by their names. Each begins with its size in
 //! bytes and stays as long as the process.
 
+use core::ffi::c_int;
+
 use crate::CUresult;
 
 /// The name of a table.
@@ -54,4 +56,26 @@ pub struct Described {
 impl Described {
     /// The table's name.
     pub const NAME: Name = *b"outboard-nvml-01";
+}
+
+/// Of the software device, for a process that may open no sockets: the files behind handles that
+/// processes give each other (`cuIpcGetMemHandle`, `cuIpcGetEventHandle`,
+/// `cuMemPoolExportPointer`). Whoever has asked for the table passes on the files itself, and the
+/// device opens no socket for them.
+#[repr(C)]
+#[derive(Debug)]
+pub struct HandleFiles {
+    /// The table's size in bytes.
+    pub size: usize,
+    /// Duplicates the descriptor of the file behind a handle of this process. The duplicate is the
+    /// caller's.
+    pub file_of: unsafe extern "C" fn(handle: *const [u8; 64], out: *mut c_int) -> CUresult,
+    /// Gives the device the file behind another process's handle, which is opened next. The
+    /// descriptor stays the caller's.
+    pub give: unsafe extern "C" fn(handle: *const [u8; 64], file: c_int) -> CUresult,
+}
+
+impl HandleFiles {
+    /// The table's name.
+    pub const NAME: Name = *b"outboard-ipc--01";
 }

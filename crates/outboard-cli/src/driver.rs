@@ -193,7 +193,6 @@ pub(crate) fn work(
         .pinning_pages(!is_software);
     let libraries = [Some(driver), beside.nvml, beside.nccl];
     let sandbox = confined(sandbox(mode, libraries, images.map(|(folder, _)| folder)));
-    let sandbox = if is_software { sandbox.of_the_software_device() } else { sandbox };
     let sandbox = if beside.nccl.is_some() { sandbox.making_collectives() } else { sandbox };
     let sandbox = if beside.adapters { sandbox.using_adapters() } else { sandbox };
     let setup = match images {

@@ -44,7 +44,7 @@ mod work;
 use core::ffi::c_void;
 use std::sync::LazyLock;
 
-use outboard_abi::own_tables::Described;
+use outboard_abi::own_tables::{Described, HandleFiles};
 use outboard_front::{Library, Process};
 
 pub use cpu::Cpu;
@@ -64,6 +64,7 @@ impl Library for Libcuda {
     fn own_table(name: &[u8; 16]) -> Option<*const c_void> {
         match *name {
             Described::NAME => Some((&raw const nvml::TABLE).cast()),
+            HandleFiles::NAME => Some(core::ptr::from_ref(ipc::handle_files()).cast()),
             _ => None,
         }
     }

@@ -2,13 +2,16 @@
 //!
 //! All of them exist only as open descriptors. A socket of the process, which exists from the first
 //! offer on, hands out a copy of a descriptor to whoever tells the secret of the file. Looking it
-//! up under `/proc` would be shorter, but a process in a sandbox sees only itself there.
+//! up under `/proc` would be shorter, but a process in a sandbox sees only itself there. One that
+//! may open no sockets either passes the files on by itself ([`open_no_socket`], [`file`],
+//! [`give`]).
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
@@ -28,6 +31,12 @@ pub(crate) struct Offer {
     pub(crate) socket: u64,
     pub(crate) secret: u64,
 }
+
+/// Whether the process opens no socket for what it offers.
+static WITHOUT_SOCKET: AtomicBool = AtomicBool::new(false);
+
+/// The file that this process was given last, until it is taken.
+static GIVEN: Mutex<Option<(Offer, OwnedFd)>> = Mutex::new(None);
 
 /// What this process offers.
 struct Counter {
@@ -63,14 +72,41 @@ pub(crate) fn offer(file: BorrowedFd<'_>) -> Result<Offer> {
     // A forked child has neither the thread nor the files' owners.
     if counter.as_ref().is_none_or(|counter| counter.process != process) {
         let socket = random()?;
-        let listener = UnixListener::bind_addr(&address(process, socket)?).map_err(failed)?;
-        let serve = move || listener.incoming().for_each(|client| drop(client.map(hand_out)));
-        outboard_threads::start("outboard-offers", serve).map_err(failed)?;
+        if !WITHOUT_SOCKET.load(Ordering::Relaxed) {
+            listen(&address(process, socket)?).map_err(failed)?;
+        }
         *counter = Some(Counter { process, socket, files: HashMap::new() });
     }
     let counter = counter.as_mut().ok_or(CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
     counter.files.insert(secret, file);
     Ok(Offer { process, socket: counter.socket, secret })
+}
+
+/// Hands out what this process offers.
+fn listen(address: &SocketAddr) -> std::io::Result<()> {
+    let listener = UnixListener::bind_addr(address)?;
+    let serve = move || listener.incoming().for_each(|client| drop(client.map(hand_out)));
+    outboard_threads::start("outboard-offers", serve).map(drop)
+}
+
+/// From now on, whoever wants a file of this process gets it by [`file`].
+pub(crate) fn open_no_socket() {
+    WITHOUT_SOCKET.store(true, Ordering::Relaxed);
+}
+
+/// A duplicate of a file that this process offers.
+pub(crate) fn file(offer: &Offer) -> Option<OwnedFd> {
+    let counter = COUNTER.lock();
+    let own = counter
+        .as_ref()
+        .filter(|counter| (counter.process, counter.socket) == (offer.process, offer.socket))?;
+    own.files.get(&offer.secret)?.try_clone().ok()
+}
+
+/// Keeps a file that another process offers for the next [`Offer::take`].
+pub(crate) fn give(offer: Offer, file: BorrowedFd<'_>) -> Result<()> {
+    *GIVEN.lock() = Some((offer, file.try_clone_to_owned().map_err(failed)?));
+    Ok(())
 }
 
 /// Takes an offer back.
@@ -104,6 +140,9 @@ impl Offer {
         // Natively a process cannot open what it has exported itself, since it is there already.
         if self.process == u64::from(std::process::id()) {
             return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+        }
+        if let Some((_, file)) = GIVEN.lock().take_if(|(offer, _)| offer == self) {
+            return Ok(file);
         }
         self.ask().map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
     }

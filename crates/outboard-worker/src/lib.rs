@@ -26,6 +26,7 @@ mod files;
 mod fuzzing;
 mod gauges;
 mod graphs;
+mod handle_files;
 mod handler;
 mod helpers;
 mod holdings;

@@ -11,6 +11,7 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::platform::Platform;
 use outboard_wire::window::Window;
 
+use crate::handle_files::HandleFiles;
 use crate::image_cache::ImageCache;
 
 use super::arena::Offer;
@@ -107,6 +108,7 @@ pub struct Prepared {
     pub(super) window: Option<Window>,
     /// The part of the window that the client may cut.
     pub(super) arena: Option<Offer>,
+    pub(super) handle_files: HandleFiles,
     /// The memory of the kept contexts.
     pub(super) contexts: Vec<ContextMemory>,
 }
@@ -139,6 +141,7 @@ impl Prepared {
         }
         offer::mask_what_is_local(&mut platform);
         let mut prepared = Prepared::of(setup, table, platform, output);
+        prepared.handle_files = HandleFiles::of(table);
         if let Some(addresses) = occupied {
             (prepared.addresses, prepared.window) = (addresses, window);
             prepared.check_window(|addresses, window| {
@@ -162,7 +165,19 @@ impl Prepared {
     ) -> Prepared {
         let (kept, addresses, window, arena, contexts) =
             (Kept::default(), Arc::default(), None, None, Vec::new());
-        Prepared { setup, table, platform, output, kept, addresses, window, arena, contexts }
+        let handle_files = HandleFiles::default();
+        Prepared {
+            setup,
+            table,
+            platform,
+            output,
+            kept,
+            addresses,
+            window,
+            arena,
+            handle_files,
+            contexts,
+        }
     }
 
     /// Gives the window up if the driver does not keep to it.

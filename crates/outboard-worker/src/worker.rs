@@ -15,6 +15,7 @@ use crate::contexts::{Context, Contexts};
 use crate::copies::Copies;
 use crate::files::Files;
 use crate::graphs::Graphs;
+use crate::handle_files::HandleFiles;
 use crate::helpers::Helpers;
 use crate::image_cache::owners_folder;
 use crate::io::Start;
@@ -49,13 +50,23 @@ pub struct Worker {
     pub(crate) chains: Chains,
     pub(crate) graphs: Graphs,
     pub(crate) files: Files,
+    pub(crate) handle_files: HandleFiles,
 }
 
 impl Worker {
     /// Serves a client with the devices that it may see.
     pub(crate) fn new(prepared: Prepared, start: &Start) -> Result<Worker, Refusal> {
-        let Prepared { setup, table, mut platform, output, mut kept, addresses, arena, .. } =
-            prepared;
+        let Prepared {
+            setup,
+            table,
+            mut platform,
+            output,
+            mut kept,
+            addresses,
+            arena,
+            handle_files,
+            ..
+        } = prepared;
         offer::choose(&mut platform, &start.devices)?;
         let portions = offer::portions(table, &mut platform, start)?;
         let limits = offer::limit(&mut platform, start);
@@ -97,6 +108,7 @@ impl Worker {
             chains,
             graphs: Graphs::default(),
             files: Files::default(),
+            handle_files,
         })
     }
 

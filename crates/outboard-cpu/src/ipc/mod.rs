@@ -1,10 +1,12 @@
 //! Memory and events shared among processes of one machine.
 //!
 //! All of it lies in files that exist only as open descriptors. A token says which process offers
-//! the file ([`crate::offers`]), and which part of it is meant. A descriptor that is passed on is a
+//! the file ([`crate::offers`]), and which part of it is meant. A process that may open no sockets
+//! passes on the files itself ([`handle_files`]). A descriptor that is passed on is a
 //! file itself, and its name says what is in it.
 
 mod calls;
+mod files;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,6 +21,7 @@ use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::offers::{self, Offer};
+pub(crate) use files::handle_files;
 
 /// How tokens begin: for memory, for events.
 const MEMORY: u64 = u64::from_le_bytes(*b"OBcpuMem");

@@ -58,12 +58,13 @@ impl Worker {
             None => {
                 let mut handle = CUipcMemHandle { reserved: [0; 64] };
                 call!(self.table, cuIpcGetMemHandle(&raw mut handle, m.address.0))?;
-                let shared = SharedMemory { handle: bytes(handle.reserved), bytes: m.bytes };
+                let handle = bytes(handle.reserved);
+                let file = self.handle_files.file_of(&handle)?;
                 self.memory.shared.share(
                     self.client.registry(),
                     Thing::Memory(m.address),
-                    &shared,
-                    None,
+                    &SharedMemory { handle, bytes: m.bytes },
+                    file.as_ref().map(AsFd::as_fd),
                 )
             }
         }?;
@@ -114,9 +115,12 @@ impl Worker {
         }
         let device = self.device_here()?;
         let (address, bytes, place, charge) = match descriptor {
-            Some(descriptor) => self.open_block(&payload, &descriptor, device)?,
-            None => {
+            Some(block) if !self.handle_files.travel() => {
+                self.open_block(&payload, &block, device)?
+            }
+            file => {
                 let SharedMemory { handle, bytes } = read(&payload)?;
+                self.handle_files.give(&handle, file.as_ref())?;
                 let (address, charge) = self.hold(device, bytes, |worker| {
                     let mut address = 0;
                     let handle = CUipcMemHandle { reserved: chars(handle) };
@@ -171,19 +175,22 @@ impl Worker {
         }
         let mut handle = CUipcEventHandle { reserved: [0; 64] };
         call!(self.table, cuIpcGetEventHandle(&raw mut handle, event))?;
+        let handle = bytes(handle.reserved);
+        let file = self.handle_files.file_of(&handle)?;
         self.memory.shared.share(
             self.client.registry(),
             Thing::Event(name),
-            &SharedEvent { handle: bytes(handle.reserved) },
-            None,
+            &SharedEvent { handle },
+            file.as_ref().map(AsFd::as_fd),
         )
     }
 
     fn open_event_of(&mut self, m: &OpenEvent) -> Outcome {
         self.enter()?;
         self.streams.check_new_event(m.event)?;
-        let (SharedEvent { handle }, _) =
+        let (SharedEvent { handle }, file) =
             shares::find_shared(self.client.registry(), Kind::Event, m.token)?;
+        self.handle_files.give(&handle, file.as_ref())?;
         let handle = CUipcEventHandle { reserved: chars(handle) };
         let mut event = core::ptr::null_mut();
         call!(self.table, cuIpcOpenEventHandle(&raw mut event, handle))?;
@@ -281,19 +288,21 @@ impl Worker {
         }
         let mut data = CUmemPoolPtrExportData { reserved: [0; 64] };
         call!(self.table, cuMemPoolExportPointer(&raw mut data, m.address.0))?;
+        let file = self.handle_files.file_of(&data.reserved)?;
         self.memory.shared.share(
             self.client.registry(),
             Thing::Pooled(m.address),
             &SharedPooled { data: data.reserved, bytes: m.bytes },
-            None,
+            file.as_ref().map(AsFd::as_fd),
         )
     }
 
     fn open_pooled_of(&mut self, m: &OpenPooled) -> Result<OpenPooledReply, CUresult> {
         self.enter()?;
         let (pool, device) = self.memory.pools.get(m.pool)?;
-        let (SharedPooled { data: reserved, bytes }, _) =
+        let (SharedPooled { data: reserved, bytes }, file) =
             shares::find_shared(self.client.registry(), Kind::Pooled, m.token)?;
+        self.handle_files.give(&reserved, file.as_ref())?;
         let (address, charge) = self.hold(device, bytes, |worker| {
             let (mut address, mut data) = (0, CUmemPoolPtrExportData { reserved });
             call!(

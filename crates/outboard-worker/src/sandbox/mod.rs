@@ -20,7 +20,6 @@ mod files;
 mod user;
 
 pub use calls::Calls;
-use calls::UnixSockets;
 pub use user::User;
 
 use std::fmt;
@@ -109,14 +108,13 @@ pub struct Sandbox {
     mode: Mode,
     /// Which system calls are refused.
     calls: Calls,
-    /// Which Unix sockets the process may make.
-    unix: UnixSockets,
     /// Files and folders that are read, beyond what every driver reads.
     reads: Vec<PathBuf>,
     /// Folders that are written to.
     writes: Vec<PathBuf>,
-    /// Whether the process is handed sockets of the network.
-    connects: bool,
+    /// Whether the process makes collectives: it is handed sockets of the network, and makes Unix
+    /// sockets for datagrams.
+    collectives: bool,
     /// The user of the process, if another one than its parent's.
     user: Option<User>,
 }
@@ -126,16 +124,14 @@ impl Sandbox {
     /// files in `writes`.
     pub fn new(mode: Mode, reads: Vec<PathBuf>, writes: Vec<PathBuf>) -> Sandbox {
         let calls = Calls::default();
-        let unix = UnixSockets::default();
-        Sandbox { mode, calls, unix, reads, writes, connects: false, user: None }
+        Sandbox { mode, calls, reads, writes, collectives: false, user: None }
     }
 
     /// The process makes collectives: it needs what NCCL needs beside a driver.
     #[must_use]
     pub fn making_collectives(mut self) -> Sandbox {
         self.reads.extend(files::NCCL_READ.iter().map(PathBuf::from));
-        let unix = self.unix.and_datagrams();
-        Sandbox { connects: true, unix, ..self.using_adapters() }
+        Sandbox { collectives: true, ..self.using_adapters() }
     }
 
     /// The process may use RDMA adapters.
@@ -144,13 +140,6 @@ impl Sandbox {
         self.reads.extend(files::ADAPTERS_READ.iter().map(PathBuf::from));
         self.writes.extend(files::ADAPTERS_WRITE.iter().map(PathBuf::from));
         self
-    }
-
-    /// The process uses the software device, whose processes give each other memory by Unix
-    /// sockets.
-    #[must_use]
-    pub fn of_the_software_device(self) -> Sandbox {
-        Sandbox { unix: self.unix.and_streams(), ..self }
     }
 
     /// The process becomes this user's, whatever the mode.
@@ -183,7 +172,7 @@ impl Sandbox {
         }
         self.take(Layer::Privileges, privileges().map_err(|error| error.to_string()))?;
         self.take(Layer::Files, files::confine(&self.reads, &self.writes))?;
-        if !self.connects {
+        if !self.collectives {
             // It cannot have a socket.
             return Ok(());
         }
@@ -199,7 +188,7 @@ impl Sandbox {
         if self.mode == Mode::Off {
             return Ok(());
         }
-        self.take(Layer::Calls, calls::refuse(self.calls, self.unix, tell))
+        self.take(Layer::Calls, calls::refuse(self.calls, self.collectives, tell))
     }
 
     fn take(&self, layer: Layer, outcome: Result<(), String>) -> Result<(), Incomplete> {

@@ -233,7 +233,3 @@ pub(super) const NEWER: &[&str] =
 /// What NCCL needs beside these: sockets that the supervisor has made listen for it, and names for
 /// the datagram sockets by which the workers of a machine give each other memory.
 pub(super) const OF_COLLECTIVES: &[Number] = &[libc::SYS_accept, libc::SYS_bind];
-
-/// What the software device needs beside these: its processes give each other memory by sockets
-/// that they make themselves.
-pub(super) const OF_THE_SOFTWARE_DEVICE: &[Number] = &[libc::SYS_connect, libc::SYS_listen];

@@ -2,7 +2,6 @@
 
 use outboard_control::calls::Number;
 
-use super::UnixSockets;
 use super::filter::Test;
 
 /// A call, and how it is judged.
@@ -134,22 +133,18 @@ const IPV6_OPTIONS: [u32; 2] = [libc::IPV6_TCLASS as u32, libc::IPV6_V6ONLY as u
 
 const IOPRIO_WHO_PROCESS: u32 = 1;
 
-/// All of them, for a process of this number. Those that come often come first.
-pub(super) fn rules(own: u32, unix: UnixSockets) -> Vec<Rule> {
+/// All of them, for a process of this number, which may make collectives. Those that come often
+/// come first.
+pub(super) fn rules(own: u32, collectives: bool) -> Vec<Rule> {
     let rule = |call, good: &[&[Test]], rest| Rule {
         call,
         good: good.iter().map(|tests| tests.to_vec()).collect(),
         rest,
     };
     let process = libc::PRIO_PROCESS;
-    let of_kind =
-        |kind: libc::c_int| [vec![one(0, &[UNIX]), masked(1, KIND, &[kind as u32])]].to_vec();
-    let sockets = match unix {
-        UnixSockets::None => Vec::new(),
-        UnixSockets::Datagrams => of_kind(libc::SOCK_DGRAM),
-        UnixSockets::Streams => of_kind(libc::SOCK_STREAM),
-        UnixSockets::Both => [of_kind(libc::SOCK_DGRAM), of_kind(libc::SOCK_STREAM)].concat(),
-    };
+    // NCCL's, by which workers of a machine give each other memory.
+    let datagrams = vec![one(0, &[UNIX]), masked(1, KIND, &[libc::SOCK_DGRAM as u32])];
+    let sockets = if collectives { vec![datagrams] } else { Vec::new() };
     let mut rules = vec![
         rule(libc::SYS_ioctl, &[&[none(1, &CONTROLS)]], Refused),
         rule(

@@ -56,44 +56,15 @@ impl FromStr for Calls {
     }
 }
 
-/// Which Unix sockets a worker whose driver is up may make.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum UnixSockets {
-    #[default]
-    None,
-    /// NCCL's, by which workers of a machine give each other memory.
-    Datagrams,
-    /// The software device's, for the same.
-    Streams,
-    Both,
-}
-
-impl UnixSockets {
-    pub(super) fn and_datagrams(self) -> UnixSockets {
-        if self.has_streams() { UnixSockets::Both } else { UnixSockets::Datagrams }
-    }
-
-    pub(super) fn and_streams(self) -> UnixSockets {
-        match self {
-            UnixSockets::None | UnixSockets::Streams => UnixSockets::Streams,
-            UnixSockets::Datagrams | UnixSockets::Both => UnixSockets::Both,
-        }
-    }
-
-    fn has_streams(self) -> bool {
-        matches!(self, UnixSockets::Streams | UnixSockets::Both)
-    }
-}
-
 /// Refuses calls in all threads, and gives `tell` the listener by which whoever has it decides the
 /// calls that are refused or in doubt. Without a listener, they fail.
 pub(super) fn refuse(
     calls: Calls,
-    unix: UnixSockets,
+    collectives: bool,
     tell: Option<&dyn Fn(OwnedFd) -> io::Result<()>>,
 ) -> Result<(), String> {
     if let Some(tell) = tell {
-        match install(&filter(calls, unix, true).program(), true) {
+        match install(&filter(calls, collectives, true).program(), true) {
             Ok(Some(listener)) => {
                 if let Err(error) = tell(listener) {
                     // Without the listener they fail, as calls that the kernel does not have.
@@ -107,7 +78,7 @@ pub(super) fn refuse(
             }
         }
     }
-    install(&filter(calls, unix, false).program(), false)
+    install(&filter(calls, collectives, false).program(), false)
         .map(drop)
         .map_err(|error| error.to_string())
 }
@@ -116,7 +87,7 @@ fn numbers(listed: &[Number], by_name: &[&str]) -> BTreeSet<Number> {
     listed.iter().copied().chain(by_name.iter().filter_map(|name| newer(name))).collect()
 }
 
-fn filter(calls: Calls, unix: UnixSockets, has_listener: bool) -> Filter {
+fn filter(calls: Calls, collectives: bool, has_listener: bool) -> Filter {
     let fails = Verdict::Fails(libc::EPERM);
     // What is recorded goes on, so what is refused cannot be told then.
     let refused = if has_listener && calls != Calls::Record { Verdict::Asked } else { fails };
@@ -126,7 +97,7 @@ fn filter(calls: Calls, unix: UnixSockets, has_listener: bool) -> Filter {
         Calls::Record if has_listener => Verdict::Asked,
         Calls::Deny | Calls::Record => Verdict::Allowed,
     };
-    let judged = arguments::rules(std::process::id(), unix).into_iter().map(|rule| {
+    let judged = arguments::rules(std::process::id(), collectives).into_iter().map(|rule| {
         let mut cases: Vec<_> =
             rule.good.into_iter().map(|tests| (tests, Verdict::Allowed)).collect();
         let otherwise = match rule.rest {
@@ -144,13 +115,9 @@ fn filter(calls: Calls, unix: UnixSockets, has_listener: bool) -> Filter {
     });
     let judged = judged.collect();
     let mut allowed = numbers(allowed::ALLOWED, allowed::NEWER);
-    let mut refused_always = numbers(refused::REFUSED, refused::NEWER);
-    if unix != UnixSockets::None {
+    let refused_always = numbers(refused::REFUSED, refused::NEWER);
+    if collectives {
         allowed.extend(allowed::OF_COLLECTIVES);
-    }
-    if unix.has_streams() {
-        allowed.extend(allowed::OF_THE_SOFTWARE_DEVICE);
-        refused_always.retain(|call| !allowed.contains(call));
     }
     Filter {
         // Its flags are in memory, where no filter looks, and the C library does without it.
@@ -173,7 +140,7 @@ mod tests {
         assert_eq!(allowed.intersection(&refused).collect::<Vec<_>>(), Vec::<&Number>::new());
         let names = [allowed::NEWER, refused::NEWER].concat();
         assert!(names.iter().all(|name| newer(name).is_some()));
-        let judged = arguments::rules(1, UnixSockets::Both).into_iter().map(|rule| rule.call);
+        let judged = arguments::rules(1, true).into_iter().map(|rule| rule.call);
         let twice: Vec<_> = judged.filter(|call| allowed.contains(call)).collect();
         assert_eq!(twice, Vec::<Number>::new(), "the list would not be asked");
     }
@@ -182,7 +149,7 @@ mod tests {
     fn a_filter_fits() {
         for calls in Calls::ALL {
             assert_eq!(calls.name().parse(), Ok(calls));
-            let steps = filter(calls, UnixSockets::Both, true).program().len();
+            let steps = filter(calls, true, true).program().len();
             assert!(steps < 4096, "{calls}: {steps}");
         }
         assert!("some".parse::<Calls>().is_err());
