@@ -17,6 +17,9 @@ use crate::backend::{Result, ServerId};
 
 /// After a link could not be made or was lost, this process passes everything on for so long.
 const PAUSE: Duration = Duration::from_secs(10);
+/// After attempts that took their time, it does so for this many times as long: the program waits
+/// for them.
+const PAUSE_BY_ATTEMPT: u32 = 20;
 
 /// A number of a link: what it stands for, both servers are told under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +194,7 @@ impl Links {
 
     /// Has one of the two connect to the other.
     fn link<S: Member>(&self, now: Instant, first: &'static S, second: &'static S) -> Pair {
-        let mut failures = Vec::new();
+        let (started, mut failures) = (Instant::now(), Vec::new());
         for (from, to) in [(first, second), (second, first)] {
             let link = self.last.fetch_add(1, Ordering::Relaxed) + 1;
             match from.link_to(to, link) {
@@ -205,8 +208,13 @@ impl Links {
             "copies between two servers go through this process, as the servers are not linked: {failure}"
         ));
         self.failure.lock().get_or_insert(failure);
-        Pair::Apart(now + PAUSE)
+        Pair::Apart(now + until_again(started.elapsed()))
     }
+}
+
+/// How long after the beginning of an attempt, which took so long, there is another one.
+fn until_again(took: Duration) -> Duration {
+    PAUSE.max(took * (1 + PAUSE_BY_ATTEMPT))
 }
 
 #[cfg(test)]

@@ -97,6 +97,13 @@ fn servers_that_cannot_be_linked_are_tried_again_after_ten_seconds() {
     assert_eq!(number(&links, later + Duration::from_secs(10), first, second), Some((6, 1)));
 }
 
+/// A server tells only after 5 s that it does not reach another one.
+#[test]
+fn a_program_does_not_spend_its_time_on_links_that_do_not_come_about() {
+    let seconds = |seconds| until_again(Duration::from_secs(seconds)).as_secs();
+    assert_eq!([0, 5, 10].map(seconds), [10, 105, 210]);
+}
+
 #[test]
 fn a_link_that_either_has_lost_is_not_used_and_made_again_after_ten_seconds() {
     for loser in 0..2 {
