@@ -255,9 +255,13 @@ impl Peers {
         called: &Called,
     ) -> Result<Arc<dyn Stream>, String> {
         if let Some(adapters) = self.0.adapters.usable() {
-            match self.dial_to_move(registry, link, called, adapters) {
-                Ok(stream) => return Ok(stream),
-                // A worker of an earlier release does not take such a connection.
+            // What is not reached now is not reached without adapters, either.
+            match registry.dial(link, called, true).map_err(broken(&called.address)) {
+                Ok(connection) => match self.move_there(connection?, called, adapters) {
+                    Ok(stream) => return Ok(stream),
+                    // A worker of an earlier release does not take such a connection.
+                    Err(error) => tracing::debug!(error, "a link is tried without adapters"),
+                },
                 Err(error) => tracing::debug!(error, "a link is tried without adapters"),
             }
             self.0.adapters.rest();
@@ -266,16 +270,14 @@ impl Peers {
         greet(connection, called).map(|(stream, _)| stream)
     }
 
-    /// The same, between adapters if it can be.
-    fn dial_to_move(
+    /// A connection between adapters, if it can be.
+    fn move_there(
         &self,
-        registry: &Registry,
-        link: u32,
+        connection: OwnedFd,
         called: &Called,
         adapters: &Adapters,
     ) -> Result<Arc<dyn Stream>, String> {
         let broken = broken(&called.address);
-        let connection = registry.dial(link, called, true).map_err(broken)??;
         let (stream, welcome) = greet(connection, called)?;
         let offer: Option<Offer> = welcome.more.get(RDMA).map_err(|error| {
             format!("{} offers RDMA in words that make no sense: {error}", called.address)
