@@ -1,29 +1,41 @@
 //! Connections to other servers, for links between workers: a worker's sandbox opens none.
 //!
 //! A client asks for them, so a server connects only where its administrator lets it, and says
-//! nothing there but a hello: it is no way into the server's network.
+//! nothing there but a hello. It is no way into the server's network, and tells nothing of it: a
+//! session waits as long, and hears the same, for a port that is closed as for one that is silent.
 
+mod failure;
+mod neighbour;
+mod reach;
+mod turns;
+
+use std::fmt::Display;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use outboard_transport::{random, tls};
 use outboard_wire::handshake::auth::{PROOF, Proof, proven};
 use outboard_wire::handshake::peers::{Called, PEERS};
 use outboard_wire::handshake::rdma::{Able, RDMA};
 use outboard_wire::handshake::{Extensions, Hello, Local, Process, Purpose, VERSION};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::neighbour;
+pub(crate) use failure::Failure;
+pub use reach::Reach;
+pub(crate) use turns::Turns;
 
-/// Connections that are being made at once.
-const MOST: usize = 64;
-/// How long one may take.
+/// Connections that are being made at once, of all sessions.
+const MOST: usize = 256;
+/// Names that are being resolved at once, of all sessions: each has a thread, for as long as the
+/// system takes.
+const MOST_NAMES: usize = 64;
+/// How long one may take, and how long one takes that fails.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a server takes part in links between workers of several servers.
@@ -33,18 +45,6 @@ pub struct Config {
     pub reach: Reach,
     /// Where other servers reach it, `HOST:PORT`; none: where its client does.
     pub addresses: Vec<String>,
-}
-
-/// The addresses to which a server connects because a client asks for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Reach {
-    /// Those of this machine and of private networks.
-    #[default]
-    Private,
-    /// Those in these networks.
-    Networks(Vec<IpNet>),
-    /// None: its workers are linked to no others.
-    Nowhere,
 }
 
 /// Another server.
@@ -74,33 +74,14 @@ pub(crate) struct Dialer {
     /// Where this server's own Unix socket is.
     own: Option<Local>,
     room: Semaphore,
-}
-
-impl Reach {
-    pub(crate) fn has(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        match self {
-            Reach::Private => is_private(address),
-            Reach::Networks(networks) => networks.iter().any(|network| network.contains(&address)),
-            Reach::Nowhere => false,
-        }
-    }
-}
-
-fn is_private(address: IpAddr) -> bool {
-    match address {
-        // 100.64.0.0/10 is what providers' networks have inside (RFC 6598).
-        IpAddr::V4(v4) => {
-            let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
-            v4.is_loopback() || v4.is_private() || v4.is_link_local() || shared
-        }
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
-    }
+    names: Arc<Semaphore>,
+    patience: Duration,
 }
 
 impl Dialer {
     pub(crate) fn new(config: Config, own: Option<Local>) -> Dialer {
-        Dialer { config, own, room: Semaphore::new(MOST) }
+        let names = Arc::new(Semaphore::new(MOST_NAMES));
+        Dialer { config, own, room: Semaphore::new(MOST), names, patience: PATIENCE }
     }
 
     /// Where other servers reach this one, if its workers can be linked to theirs.
@@ -108,55 +89,104 @@ impl Dialer {
         (self.config.reach != Reach::Nowhere).then(|| self.config.addresses.clone())
     }
 
-    /// Connects and says hello; the connection, or a sentence that says why there is none.
-    pub(crate) async fn dial(&self, call: &Call) -> Result<OwnedFd, String> {
-        let _place = self
-            .room
-            .try_acquire()
-            .map_err(|_| format!("the server is making {MOST} connections to other servers"))?;
-        let connected = async {
-            match &call.callee {
-                Callee::Address(address) => self.connect(address, call).await,
-                Callee::Neighbour(server) => self.meet(server, call).await,
-            }
-        };
-        timeout(PATIENCE, connected).await.unwrap_or_else(|_| {
-            let name = match &call.callee {
-                Callee::Address(address) => address,
-                Callee::Neighbour(server) => &server.path,
-            };
-            Err(format!("{name} did not answer within {} s", PATIENCE.as_secs()))
-        })
-    }
-
-    async fn connect(&self, address: &str, call: &Call) -> Result<OwnedFd, String> {
-        let failed = |error: io::Error| format!("{address} cannot be reached: {error}");
-        let found: Vec<SocketAddr> = lookup_host(address).await.map_err(failed)?.collect();
-        let reached = found.into_iter().find(|found| self.config.reach.has(found.ip()));
-        let reached = reached.ok_or_else(|| {
-            format!(
-                "this server does not connect to {address}: `outboard serve --peers NETWORK` names \
-                 the networks to which it does"
-            )
-        })?;
-        let mut stream = TcpStream::connect(reached).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        stream.write_all(&hello(call).map_err(failed)?).await.map_err(failed)?;
-        let stream = stream.into_std().map_err(failed)?;
-        stream.set_nonblocking(false).map_err(failed)?;
-        Ok(stream.into())
-    }
-
-    /// The same with a server of this machine.
-    async fn meet(&self, server: &Local, call: &Call) -> Result<OwnedFd, String> {
+    /// Connects and says hello, when it is the request's turn.
+    pub(crate) async fn dial(&self, call: &Call, of_session: &Turns) -> Result<OwnedFd, Failure> {
         if self.config.reach == Reach::Nowhere {
-            return Err("this server makes no links to others".to_owned());
+            return Err(Failure::open("this server makes no links to others"));
         }
-        let failed = |error: io::Error| format!("{} cannot be reached: {error}", server.path);
-        let mut stream = neighbour::connect(self.own.as_ref(), server).await?;
-        stream.write_all(&hello(call).map_err(failed)?).await.map_err(failed)?;
-        Ok(stream.into_std().map_err(failed)?.into())
+        if let Callee::Address(address) = &call.callee
+            && let Ok(literal) = address.parse()
+            && !self.reaches(literal)
+        {
+            return Err(Failure::open(format!(
+                "this server does not connect to {address}: `outboard serve --peers NETWORK` names \
+                 the networks in which it does"
+            )));
+        }
+        let turn = of_session.come().await;
+        let _turn = turn.ok_or_else(|| {
+            Failure::open("the session has too many connections to other servers under way")
+        })?;
+        match &call.callee {
+            Callee::Address(address) => self.connect(address, call, of_session).await,
+            Callee::Neighbour(server) => self.meet(server, call).await,
+        }
     }
+
+    fn reaches(&self, address: SocketAddr) -> bool {
+        self.config.reach.has(address.ip())
+    }
+
+    /// Connects to an address. A failure is told when the time is over, however early it came.
+    async fn connect(
+        &self,
+        address: &str,
+        call: &Call,
+        of_session: &Turns,
+    ) -> Result<OwnedFd, Failure> {
+        let end = Instant::now() + self.patience;
+        let connected = async {
+            let found = self.resolve(address, of_session).await?;
+            let reached = found.iter().find(|found| self.reaches(**found)).ok_or_else(|| {
+                format!("it is {found:?}, in no network in which this server connects to others")
+            })?;
+            let _place = self.room.acquire().await.map_err(said)?;
+            let mut stream = TcpStream::connect(reached).await.map_err(said)?;
+            stream.set_nodelay(true).map_err(said)?;
+            stream.write_all(&hello(call).map_err(said)?).await.map_err(said)?;
+            let stream = stream.into_std().map_err(said)?;
+            stream.set_nonblocking(false).map_err(said)?;
+            Ok(OwnedFd::from(stream))
+        };
+        match timeout_at(end, connected).await.unwrap_or_else(|_| Err(self.silent())) {
+            Ok(connection) => Ok(connection),
+            Err(reason) => {
+                sleep_until(end).await;
+                Err(Failure::hidden(address, reason))
+            }
+        }
+    }
+
+    /// The addresses of a server. A name keeps its places until the system has given it up, which
+    /// may be long after this server has.
+    async fn resolve(&self, address: &str, of_session: &Turns) -> Result<Vec<SocketAddr>, String> {
+        if let Ok(literal) = address.parse() {
+            return Ok(vec![literal]);
+        }
+        let mut places = Vec::new();
+        for names in [&of_session.names, &self.names] {
+            places.push(Arc::clone(names).acquire_owned().await.map_err(said)?);
+        }
+        let address = address.to_owned();
+        let resolved = tokio::task::spawn_blocking(move || {
+            let _places = places;
+            Ok(address.to_socket_addrs().map_err(said)?.collect())
+        });
+        resolved.await.map_err(said)?
+    }
+
+    /// Connects to a server of this machine. A failure is told at once: the worker then tries its
+    /// address, and what is in the folders of servers' sockets is no secret of the network.
+    async fn meet(&self, server: &Local, call: &Call) -> Result<OwnedFd, Failure> {
+        let hidden = |reason| Failure::hidden(&server.path, reason);
+        let connected = async {
+            let mut stream = neighbour::connect(self.own.as_ref(), server).await?;
+            let said_hello = async {
+                stream.write_all(&hello(call)?).await?;
+                Ok(OwnedFd::from(stream.into_std()?))
+            };
+            said_hello.await.map_err(|error: io::Error| hidden(said(error)))
+        };
+        timeout(self.patience, connected).await.unwrap_or_else(|_| Err(hidden(self.silent())))
+    }
+
+    fn silent(&self) -> String {
+        format!("no answer within {} s", self.patience.as_secs())
+    }
+}
+
+fn said(error: impl Display) -> String {
+    error.to_string()
 }
 
 /// The hello of a connection. In one that is encrypted behind it, a proof stands for the ticket.
@@ -186,49 +216,4 @@ fn hello(call: &Call) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_in_reach_or_not() {
-        let private = ["127.0.0.1", "::1", "10.1.2.3", "172.16.0.1", "192.168.9.9", "169.254.0.1"];
-        let shared = ["100.64.0.1", "100.127.255.255", "fd00::1", "fe80::1", "::ffff:10.0.0.1"];
-        for address in private.into_iter().chain(shared) {
-            assert!(Reach::Private.has(address.parse().unwrap()), "{address}");
-            assert!(!Reach::Nowhere.has(address.parse().unwrap()), "{address}");
-        }
-        for address in ["8.8.8.8", "100.128.0.1", "2001:db8::1", "::ffff:8.8.8.8", "172.32.0.1"] {
-            assert!(!Reach::Private.has(address.parse().unwrap()), "{address}");
-        }
-        let some = Reach::Networks(vec!["10.1.0.0/16".parse().unwrap()]);
-        assert!(some.has("10.1.255.1".parse().unwrap()));
-        assert!(some.has("::ffff:10.1.0.1".parse().unwrap()));
-        assert!(!some.has("10.2.0.1".parse().unwrap()) && !some.has("127.0.0.1".parse().unwrap()));
-    }
-
-    fn call(address: &str, secure: bool) -> Call {
-        let callee = Callee::Address(address.to_owned());
-        Call { callee, session: 1, ticket: 2, link: 3, secure, movable: false }
-    }
-
-    #[test]
-    fn a_ticket_is_not_told_where_the_hello_is_in_the_clear_and_the_rest_is_not() {
-        let (open, sealed) = (hello(&call("a:1", false)), hello(&call("a:1", true)));
-        let ticket = 2_u128.to_le_bytes();
-        let has = |bytes: &[u8]| bytes.windows(16).any(|window| window == ticket);
-        assert!(has(&open.unwrap()) && !has(&sealed.unwrap()));
-    }
-
-    #[tokio::test]
-    async fn what_is_out_of_reach_is_not_connected_to() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let reach = Reach::Networks(vec!["10.0.0.0/8".parse().unwrap()]);
-        let dialer = Dialer::new(Config { reach, addresses: Vec::new() }, None);
-        let refused = dialer.dial(&call(&address, false)).await.unwrap_err();
-        assert!(refused.contains("--peers"), "{refused}");
-        let dialer = Dialer::new(Config::default(), None);
-        assert!(dialer.dial(&call(&address, false)).await.is_ok());
-        assert!(dialer.dial(&call("nonsense", false)).await.is_err());
-    }
-}
+mod tests;

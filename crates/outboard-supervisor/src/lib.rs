@@ -33,7 +33,6 @@ mod library;
 mod local;
 pub mod logs;
 pub mod metrics;
-mod neighbour;
 mod newcomer;
 mod notify;
 mod once;

@@ -6,6 +6,7 @@ mod end;
 mod entry;
 mod files;
 mod join;
+mod links;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};

@@ -107,6 +107,8 @@ class Session:
             return Servers([all_devices])
         count = len(all_devices.devices())
         all_devices.stop()
+        # They are linked by TCP, too.
+        flags += ["--peers", "127.0.0.0/8"]
         return Servers(
             [
                 Server(

@@ -50,7 +50,7 @@ pub use program::{Case, Outcome, Program, Running, known_to, suite};
 pub use raw_client::RawClient;
 pub use recording::Recording;
 pub use replay::Replay;
-pub use server::{Server, is_alive, list, processes_below};
+pub use server::{Server, is_alive, list, processes_below, reaching_loopback};
 pub use terminal::Terminal;
 pub use watched_files::{Answers, Cache, WatchedFiles};
 

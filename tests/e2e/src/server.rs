@@ -28,6 +28,13 @@ pub struct Server {
     command: Command,
 }
 
+/// These flags of a server, which connects to others of this machine by TCP unless they say where
+/// it connects.
+pub fn reaching_loopback<'a>(flags: &[&'a str]) -> Vec<&'a str> {
+    let peers: &[&str] = if flags.contains(&"--peers") { &[] } else { &["--peers", "127.0.0.0/8"] };
+    [flags, peers].concat()
+}
+
 /// A process, where it listens, and its log.
 type Started = (Child, String, Arc<Mutex<Vec<String>>>);
 

@@ -3,7 +3,9 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use outboard_e2e::{Folder, Outcome, Program, Running, Server, dist, list, programs};
+use outboard_e2e::{
+    Folder, Outcome, Program, Running, Server, dist, list, programs, reaching_loopback,
+};
 use serde_json::Value;
 
 /// A server with so many devices that makes collectives.
@@ -13,7 +15,8 @@ fn server_with(devices: usize, flags: &[&str], env: &[(&str, &str)]) -> Server {
     let own = ["--driver", "cpu", "--nccl", library];
     let devices = devices.to_string();
     let memory = [("OUTBOARD_CPU_DEVICES", devices.as_str()), ("OUTBOARD_CPU_MEMORY", "256M")];
-    Server::start_with(&[&own[..], flags].concat(), &[&memory[..], env].concat())
+    let flags = reaching_loopback(&[&own[..], flags].concat());
+    Server::start_with(&flags, &[&memory[..], env].concat())
 }
 
 fn server(devices: usize) -> Server {
@@ -70,6 +73,13 @@ fn programs_are_ranks_of_one_server_or_of_several() {
     let (first, second) = (server(1), server(1));
     expect_all(&ranks("rank", &[&first, &first]));
     expect_all(&ranks("rank", &[&first, &second]));
+}
+
+/// Workers of one server meet, though `--peers` does not name its address.
+#[test]
+fn ranks_of_a_server_that_listens_on_loopback_meet_by_default() {
+    let server = server_with(1, &["--peers", "private"], &[]);
+    expect_all(&ranks("rank", &[&server, &server]));
 }
 
 /// With a thread and a graph for each rank, and with one graph for all. The software device runs

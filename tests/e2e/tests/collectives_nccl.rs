@@ -1,7 +1,7 @@
 //! Collectives of NVIDIA's NCCL, on GPUs. `OUTBOARD_TEST_NCCL` names the library, a
 //! `libnccl.so.2`; without it, and on the software device, these tests are skipped.
 
-use outboard_e2e::{Driver, Folder, Program, Server, list};
+use outboard_e2e::{Driver, Folder, Program, Server, list, reaching_loopback};
 use outboard_test_support::skip;
 
 /// Multicast over NVLink needs a machine of one's own.
@@ -16,7 +16,7 @@ fn nccl() -> Option<String> {
 fn server(library: &str, gpus: &str, env: &[(&str, &str)]) -> Server {
     let own = [NO_MULTICAST, ("CUDA_VISIBLE_DEVICES", gpus)];
     let flags = ["--driver", Driver::Nvidia.name(), "--nccl", library];
-    Server::start_with(&flags, &[&own[..], env].concat())
+    Server::start_with(&reaching_loopback(&flags), &[&own[..], env].concat())
 }
 
 /// Each program of the collectives, by one process with all devices and by a process for each.

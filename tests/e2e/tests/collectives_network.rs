@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::Ipv4Addr;
 
-use outboard_e2e::{Folder, Outcome, Program, Running, Server, programs};
+use outboard_e2e::{Folder, Outcome, Program, Running, Server, programs, reaching_loopback};
 
 /// A server with one device, in the sandbox.
 fn server(listen: &str, flags: &[&str]) -> Server {
@@ -12,7 +12,7 @@ fn server(listen: &str, flags: &[&str]) -> Server {
     let library = library.to_str().expect("a plain path");
     let own = ["--driver", "cpu", "--nccl", library];
     let device = [("OUTBOARD_CPU_DEVICES", "1"), ("OUTBOARD_CPU_MEMORY", "256M")];
-    Server::start_at(listen, &[&own[..], flags].concat(), &device)
+    Server::start_at(listen, &reaching_loopback(&[&own[..], flags].concat()), &device)
 }
 
 /// Two ranks, each a program with one of the servers.

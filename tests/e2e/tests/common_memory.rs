@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server, list};
+use outboard_e2e::{Driver, Program, Server, list, reaching_loopback};
 use outboard_test_support::skip;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -14,7 +14,7 @@ const MEMORY: (&str, &str) = ("OUTBOARD_CPU_MEMORY", "256M");
 
 fn server_with(devices: &str, arguments: &[&str]) -> Server {
     let arguments = [&["--driver", Driver::chosen().name()], arguments].concat();
-    Server::start_with(&arguments, &[("OUTBOARD_CPU_DEVICES", devices), MEMORY])
+    Server::start_with(&reaching_loopback(&arguments), &[("OUTBOARD_CPU_DEVICES", devices), MEMORY])
 }
 
 fn server() -> Server {

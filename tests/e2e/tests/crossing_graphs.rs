@@ -1,12 +1,12 @@
 //! Graphs whose nodes are on several servers.
 
-use outboard_e2e::{Driver, Program, Server};
+use outboard_e2e::{Driver, Program, Server, reaching_loopback};
 use outboard_test_support::skip;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn server(devices: &str) -> Server {
     let env = [("OUTBOARD_CPU_DEVICES", devices), ("OUTBOARD_CPU_MEMORY", "256M")];
-    Server::start_with(&["--driver", Driver::chosen().name()], &env)
+    Server::start_with(&reaching_loopback(&["--driver", Driver::chosen().name()]), &env)
 }
 
 /// One device of each.

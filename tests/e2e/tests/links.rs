@@ -3,18 +3,19 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outboard_e2e::raw_client::{RawClient, hello_saying, write_chunk};
-use outboard_e2e::{Driver, Folder, Program, Server, carry, outboard, within};
+use outboard_e2e::{Driver, Folder, Program, Server, carry, outboard, reaching_loopback, within};
 use outboard_transport::tls;
+use outboard_wire::codec::decode_all;
 use outboard_wire::handshake::peers::{Called, PEERS};
 use outboard_wire::handshake::{
     ANSWER_LIMIT, Answer, Extensions, Hello, Preamble, Process, Purpose, Refusal, RefusalCode,
     VERSION,
 };
 use outboard_wire::lane::{LaneHeader, LaneKind};
-use outboard_wire::messages::{PeerTell, PeerWait};
+use outboard_wire::messages::{PeerLinkOpen, PeerLinkOpenReply, PeerTell, PeerWait};
 use outboard_wire::{ObjectId, StreamId};
 use serde_json::Value;
 
@@ -22,7 +23,7 @@ const MEMORY: [(&str, &str); 1] = [("OUTBOARD_CPU_MEMORY", "256M")];
 
 fn server(flags: &[&str]) -> Server {
     let driver = ["--driver", Driver::chosen().name()];
-    Server::start_with(&[&driver[..], flags].concat(), &MEMORY)
+    Server::start_with(&reaching_loopback(&[&driver[..], flags].concat()), &MEMORY)
 }
 
 /// Copies and waits between two servers; what the process counted.
@@ -92,6 +93,67 @@ fn without_a_link_bytes_go_through_the_client_which_says_why() {
     let statistics = across([&server(&far), &server(&far)], &[]);
     let why = statistics["not_linked"].as_str().expect("a sentence");
     assert!(why.contains("--peers") && why.contains("127.0.0.1:1"), "{why}");
+}
+
+/// What listens on this machine only is not for clients, unless the administrator says so.
+#[test]
+fn by_default_servers_do_not_connect_over_loopback_and_name_the_option() {
+    let (first, second) = (server(&["--peers", "private"]), server(&["--peers", "private"]));
+    let statistics = across([&first, &second], &[("OUTBOARD_TRANSPORT", "tcp")]);
+    assert_eq!(count(&statistics, "bytes_linked"), 0, "{statistics}");
+    let why = statistics["not_linked"].as_str().expect("a sentence");
+    assert!(why.contains("--peers NETWORK") && why.contains(second.address()), "{why}");
+    // By their Unix sockets they meet all the same.
+    expect_linked(&across([&first, &second], &[("OUTBOARD_TRANSPORT", "auto")]));
+}
+
+/// A client has its server try ports, to learn what is there. It waits for each, a few are tried,
+/// the words are the same, and others' links come about meanwhile.
+#[test]
+fn a_client_that_scans_learns_little_and_keeps_nobody_from_linking() {
+    const PORTS: u32 = 60;
+    const AT_ONCE: usize = 16;
+    const EACH: Duration = Duration::from_secs(5);
+    let (first, second) = (server(&[]), server(&[]));
+    let closed: Vec<String> = (0..PORTS)
+        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
+        .map(|listener| listener.local_addr().expect("bound").to_string())
+        .collect();
+    let mut scanner = RawClient::connect(&first);
+    let began = Instant::now();
+    let open = |link: u32, address| PeerLinkOpen {
+        link,
+        address,
+        session: 1,
+        ticket: &[0; 16],
+        fingerprint: &[],
+        host: 0,
+        user: 0,
+        socket: "",
+    };
+    let asked: Vec<u32> =
+        (1..).zip(&closed).map(|(link, address)| scanner.ask(&open(link, address))).collect();
+    expect_linked(&across([&first, &second], &[("OUTBOARD_TRANSPORT", "tcp")]));
+    let mut tried = 0;
+    for (number, address) in asked.into_iter().zip(&closed) {
+        let reply = scanner.reply(number).expect("an answer");
+        let PeerLinkOpenReply { failure, .. } = decode_all(&reply).expect("an answer");
+        if failure.contains("too many connections") {
+            continue;
+        }
+        tried += 1;
+        let alike = failure.replace(address, "ADDRESS");
+        assert_eq!(
+            alike,
+            "this server cannot reach ADDRESS; its log says why (`outboard serve --peers NETWORK` \
+             names the networks in which it connects to others)"
+        );
+    }
+    let took = began.elapsed();
+    assert!(took >= EACH, "what is closed is told as late as what is silent: {took:?}");
+    let most = AT_ONCE * took.as_secs() as usize / EACH.as_secs() as usize;
+    assert!((1..=most).contains(&tried), "{tried} of at most {most} in {took:?}");
+    first.expect_logged("Connection refused");
 }
 
 /// What stands between two servers, and can be cut.

@@ -2,17 +2,24 @@
 //! it, who may have it, and what becomes of copies whose other half is gone, stands still or lies.
 
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outboard_e2e::metrics::{address, scrape, sum};
+use outboard_e2e::raw_client::greet;
 use outboard_e2e::raw_peer::{RawPeer, Sharing, area};
-use outboard_e2e::{Driver, Folder, Program, RawClient, Server, outboard, within};
+use outboard_e2e::{
+    Driver, Folder, Program, RawClient, Server, outboard, reaching_loopback, within,
+};
 use outboard_session::chunks::Cut;
 use outboard_session::groups::{AREA, AREA_FLAGS, BLOCK, FLAGS, Flag, Groups};
 use outboard_transport::segment::{Segment, create_file};
+use outboard_transport::tls;
 use outboard_wire::boxes::{Extent, Layout, Region, Storage};
+use outboard_wire::handshake::peers::{Called, PEERS};
+use outboard_wire::handshake::{Extensions, Purpose};
 use outboard_wire::messages::{CopyOut, PeerCopyIn, PeerCopyOut, PeerTell, PeerWait};
 use outboard_wire::messages::{EventCreate, StreamSynchronize};
 use outboard_wire::{DevicePtr, ObjectId, StreamId};
@@ -24,7 +31,7 @@ const MEMORY: [(&str, &str); 1] = [("OUTBOARD_CPU_MEMORY", "256M")];
 
 fn server(flags: &[&str]) -> Server {
     let driver = ["--driver", Driver::chosen().name()];
-    Server::start_with(&[&driver[..], flags].concat(), &MEMORY)
+    Server::start_with(&reaching_loopback(&[&driver[..], flags].concat()), &MEMORY)
 }
 
 /// Copies and waits between two servers; what the process counted.
@@ -110,6 +117,26 @@ fn where_sessions_are_encrypted_memory_is_shared_all_the_same() {
     let (fingerprint, token) = (part("fingerprint"), part("token"));
     let secrets = [("OUTBOARD_TLS_FINGERPRINT", &*fingerprint), ("OUTBOARD_TOKEN", &*token)];
     expect_linked(&across([&first, &second], &[AUTO, secrets[0], secrets[1]]), true);
+}
+
+/// A process of the server's user at the server's socket, as another server's worker gets it: that
+/// it is of this user opens nothing.
+#[test]
+fn without_the_ticket_nobody_meets_a_worker_by_the_socket() {
+    let server = server(&[]);
+    let client = RawClient::connect(&server);
+    let (welcome, link) = (client.welcome(), 1);
+    let ticket = tls::ticket(welcome.key, welcome.session, link).key;
+    let of_another_link = tls::ticket(welcome.key, welcome.session, link + 1).key;
+    let path = &welcome.local.as_ref().expect("the server has a socket").path;
+    for key in [0, 1, ticket ^ 1, of_another_link] {
+        let mut stream = UnixStream::connect(path).expect("it listens");
+        let mut more = Extensions::default();
+        more.set(PEERS, &Called { link });
+        let purpose = Purpose::Peer { session: welcome.session, key };
+        assert!(greet(&mut stream, purpose, more).is_err(), "{key}");
+    }
+    assert!(RawPeer::call(&client, link).is_ok());
 }
 
 fn worker(server: &Server) -> Pid {

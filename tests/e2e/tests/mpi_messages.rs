@@ -5,14 +5,17 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use outboard_e2e::mpi::{MPIS, each_mpi, mpirun, outboard, written};
-use outboard_e2e::{Driver, Folder, PATIENCE, Server, outboard as run_outboard, within};
+use outboard_e2e::{
+    Driver, Folder, PATIENCE, Server, outboard as run_outboard, reaching_loopback, within,
+};
 use outboard_test_support::skip;
 use serde_json::Value;
 
 const SAID: &str = "large messages went everywhere\n";
 
 fn server(flags: &[&str]) -> Server {
-    Server::start_with(&[&["--driver", Driver::chosen().name()], flags].concat(), &[])
+    let flags = [&["--driver", Driver::chosen().name()], flags].concat();
+    Server::start_with(&reaching_loopback(&flags), &[])
 }
 
 /// Four ranks of the program on two servers, two on each.

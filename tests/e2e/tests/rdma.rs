@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Outcome, Program, Server, compare_suite, known_to, within};
+use outboard_e2e::{
+    Driver, Folder, Outcome, Program, Server, compare_suite, known_to, reaching_loopback, within,
+};
 use outboard_test_support::{run, skip};
 
 /// On a machine that has much to do.
@@ -66,7 +68,7 @@ impl Pair {
 
     fn serve_with(&self, devices: &str, flags: &[&str], env: &[(&str, &str)]) -> Server {
         let usual = ["--driver", Driver::chosen().name(), "--rdma-device", devices];
-        Server::start_with(&[&usual, flags].concat(), env)
+        Server::start_with(&reaching_loopback(&[&usual, flags].concat()), env)
     }
 
     fn program(&self, name: &str) -> Program {

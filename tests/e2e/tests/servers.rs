@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Program, Server, list, outboard, within};
+use outboard_e2e::{Driver, Folder, Program, Server, list, outboard, reaching_loopback, within};
 use outboard_test_support::skip;
 use serde_json::Value;
 
 /// A server with this many software devices. On a GPU each server offers what there is.
 fn server(devices: &str) -> Server {
     let env = [("OUTBOARD_CPU_DEVICES", devices), ("OUTBOARD_CPU_MEMORY", "256M")];
-    Server::start_with(&["--driver", Driver::chosen().name()], &env)
+    Server::start_with(&reaching_loopback(&["--driver", Driver::chosen().name()]), &env)
 }
 
 fn works_over(transport: &str, count: usize, devices: &str) {

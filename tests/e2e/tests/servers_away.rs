@@ -4,7 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use outboard_e2e::{
-    Driver, Folder, PATIENCE, Program, Running, Server, is_alive, outboard, processes_below, within,
+    Driver, Folder, PATIENCE, Program, Running, Server, is_alive, outboard, processes_below,
+    reaching_loopback, within,
 };
 use outboard_test_support::skip;
 use serde_json::Value;
@@ -14,7 +15,7 @@ use crate::proxy::Proxy;
 /// A server with one software device of 512 MiB. On a GPU it offers what there is.
 fn serve(args: &[&str]) -> Server {
     let args = [&["--driver", Driver::chosen().name()], args].concat();
-    Server::start_with(&args, &[("OUTBOARD_CPU_MEMORY", "512M")])
+    Server::start_with(&reaching_loopback(&args), &[("OUTBOARD_CPU_MEMORY", "512M")])
 }
 
 /// The program `each_device`: works on all devices at once, and tells of each.

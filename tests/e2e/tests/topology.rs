@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use outboard_e2e::{Driver, Found, Program, Server};
+use outboard_e2e::{Driver, Found, Program, Server, reaching_loopback};
 use outboard_test_support::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -196,7 +196,7 @@ impl Servers {
                 ("OUTBOARD_CPU_DIVIDES", divides.as_str()),
                 MEMORY,
             ];
-            Server::start_with(&["--driver", driver.name()], &env)
+            Server::start_with(&reaching_loopback(&["--driver", driver.name()]), &env)
         };
         let to_start = &layout.servers[usize::from(layout.with_local)..];
         let started: Vec<Server> = to_start.iter().map(server).collect();

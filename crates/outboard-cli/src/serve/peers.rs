@@ -10,8 +10,10 @@ use outboard_supervisor::dial::Reach;
 #[group(skip)]
 pub(crate) struct Args {
     /// The networks in which this server connects to others, to copy between their devices and its
-    /// own for programs that use both: 10.0.0.0/8,… ; `private` for this machine and all private
-    /// networks; `none` for none, then the bytes go through the client.
+    /// own for programs that use both: 10.0.0.0/8,… ; `private` for all private networks, without
+    /// loopback and link-local addresses; `none` for none, then the bytes go through the client.
+    /// Servers of one user on one machine meet by their Unix sockets; others of one machine need
+    /// 127.0.0.0/8 here, or an address of the machine's network.
     #[arg(long, default_value = "private", value_name = "NETWORK,…|private|none")]
     peers: Networks,
     /// Where other servers reach this one, HOST:PORT. Without it, where its client does.

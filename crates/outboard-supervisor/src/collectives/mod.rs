@@ -4,11 +4,13 @@
 //! The supervisor makes the sockets, and makes the calls on them that need an address. Each socket
 //! belongs to the address at which other servers reach this one; it gets any free port there, and
 //! is connected only to servers that `--peers` allows, and only to ports that systems give to
-//! sockets that name none. So a worker finds neither a service of this machine nor of its network,
-//! and takes no port that one has.
+//! sockets that name none; and to sockets of this server's own workers. So a worker finds neither a
+//! service of this machine nor of its network, and takes no port that one has.
 
 mod interface;
+mod listening;
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -25,6 +27,7 @@ use tokio::sync::Semaphore;
 
 use super::dial::{self, Reach};
 use interface::Home;
+use listening::Listening;
 
 /// Connections that are being made at once, of all sessions and of one: each has a thread, though
 /// only for the time of a call that does not wait.
@@ -55,6 +58,7 @@ pub(crate) struct Sockets {
     home: Home,
     lowest: u16,
     room: Semaphore,
+    listening: RefCell<Listening>,
 }
 
 impl Sockets {
@@ -68,6 +72,7 @@ impl Sockets {
             home: Home::new(config.interface.clone(), &peers.addresses, listen),
             lowest: first.map_or(LOWEST, |first: u16| first.min(LOWEST)).max(1024),
             room: Semaphore::new(MOST),
+            listening: RefCell::default(),
         }
     }
 
@@ -111,16 +116,30 @@ impl Sockets {
         }
     }
 
-    /// Has a socket of this server's address listen. One that has lost its address, as a worker
-    /// could do by itself, would get a port of every address.
-    pub(crate) fn listen(&self, socket: BorrowedFd<'_>, backlog: u32) -> Result<(), Errno> {
+    /// Has a session's socket of this server's address listen. One that has lost its address, as a
+    /// worker could do by itself, would get a port of every address.
+    pub(crate) fn listen(
+        &self,
+        session: u64,
+        socket: BorrowedFd<'_>,
+        backlog: u32,
+    ) -> Result<(), Errno> {
         let home = self.address()?;
         is_tcp(socket)?;
         match SocketAddr::try_from(getsockname(socket)?) {
             Ok(now) if now.ip() == home.ip() => {}
             _ => return Err(Errno::ACCESS),
         }
-        listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))
+        listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        if let Ok(now) = SocketAddr::try_from(getsockname(socket)?) {
+            self.listening.borrow_mut().add(session, now.port());
+        }
+        Ok(())
+    }
+
+    /// The session has ended, and its sockets with it.
+    pub(crate) fn forget(&self, session: u64) {
+        self.listening.borrow_mut().forget(session);
     }
 
     /// Connects a socket that does not wait. Beyond the session's own number at once there is no
@@ -142,11 +161,12 @@ impl Sockets {
     }
 
     fn judge(&self, socket: &OwnedFd, to: SocketAddr) -> Result<(), Errno> {
-        self.address()?;
+        let home = self.address()?;
         is_tcp(socket.as_fd())?;
-        if !self.reach.has(to.ip()) || to.port() < self.lowest {
+        let is_own = to.ip() == home.ip() && self.listening.borrow().has(to.port());
+        if !is_own && (!self.reach.has(to.ip()) || to.port() < self.lowest) {
             if let Some(left_out) = STRANGERS.admits("collectives") {
-                tracing::info!(%to, left_out, "a worker's collectives are not let to an address: `outboard serve --peers NETWORK` names the networks to which they are");
+                tracing::info!(%to, left_out, "a worker's collectives are not let to an address: `outboard serve --peers NETWORK` names the networks to which they are (127.0.0.0/8 for servers that listen on this machine only)");
             }
             return Err(Errno::ACCESS);
         }

@@ -65,10 +65,10 @@ fn a_socket_listens_if_it_has_this_servers_address_and_else_not() {
     let sockets = sockets(true, Reach::Private);
     let socket = sockets.make(false).unwrap();
     sockets.bind(socket.as_fd(), "127.0.0.1:0").unwrap();
-    sockets.listen(socket.as_fd(), 16).unwrap();
+    sockets.listen(1, socket.as_fd(), 16).unwrap();
     std::net::TcpStream::connect(name(&socket)).unwrap();
     let lost = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
-    assert_eq!(sockets.listen(lost.unwrap().as_fd(), 16).unwrap_err(), Errno::ACCESS);
+    assert_eq!(sockets.listen(1, lost.unwrap().as_fd(), 16).unwrap_err(), Errno::ACCESS);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn what_is_no_tcp_socket_is_refused() {
 async fn a_socket_is_connected_where_peers_are_and_nowhere_else() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let near = sockets(true, Reach::Private);
+    let near = sockets(true, Reach::Networks(vec!["127.0.0.0/8".parse().unwrap()]));
     let socket = ready(near.make(false).unwrap());
     let outcome = near.connect(socket.try_clone().unwrap(), &address, &room(1)).await;
     assert!(matches!(outcome, Ok(()) | Err(Errno::INPROGRESS)), "{outcome:?}");
@@ -110,4 +110,26 @@ async fn a_socket_is_connected_where_peers_are_and_nowhere_else() {
     assert_eq!(near.connect(waits, &address, &room(1)).await, Err(Errno::INVAL));
     // One that has no room.
     assert_eq!(near.connect(fresh(), &address, &room(0)).await, Err(Errno::CONNREFUSED));
+}
+
+/// A server that listens on this machine only, with the default of `--peers`.
+#[tokio::test]
+async fn a_socket_is_connected_to_those_of_the_same_servers_workers_while_their_sessions_last() {
+    let near = sockets(true, Reach::Private);
+    let connect =
+        async |to: &str| near.connect(ready(near.make(false).unwrap()), to, &room(1)).await;
+    let of_another_program = TcpListener::bind("127.0.0.1:0").unwrap();
+    let of_another_program = of_another_program.local_addr().unwrap().to_string();
+    assert_eq!(connect(&of_another_program).await, Err(Errno::ACCESS));
+    let socket = near.make(false).unwrap();
+    near.bind(socket.as_fd(), "127.0.0.1:0").unwrap();
+    let address = name(&socket).to_string();
+    assert_eq!(connect(&address).await, Err(Errno::ACCESS), "it does not listen");
+    near.listen(7, socket.as_fd(), 16).unwrap();
+    let outcome = connect(&address).await;
+    assert!(matches!(outcome, Ok(()) | Err(Errno::INPROGRESS)), "{outcome:?}");
+    let elsewhere = address.replace("127.0.0.1", "127.0.0.2");
+    assert_eq!(connect(&elsewhere).await, Err(Errno::ACCESS));
+    near.forget(7);
+    assert_eq!(connect(&address).await, Err(Errno::ACCESS));
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::{Phase, Table};
 use crate::closing::Foreign;
 use crate::collectives::MOST_OF_A_SESSION;
-use crate::dial::{Call, Callee};
+use crate::dial::{Call, Callee, Turns};
 use crate::files;
 use crate::workers::{Ended, Worker};
 use outboard_auth::sparing::STRANGERS;
@@ -64,6 +64,7 @@ pub(super) async fn look_after(
     let (started, welcome) = (Instant::now(), Some(welcome));
     let connecting = Rc::new(Semaphore::new(MOST_OF_A_SESSION));
     let opening = Rc::new(Semaphore::new(files::MOST_OF_A_SESSION));
+    let turns = Rc::new(Turns::default());
     let has_listener = false;
     let mut attendant = Attendant {
         worker,
@@ -74,6 +75,7 @@ pub(super) async fn look_after(
         answers,
         connecting,
         opening,
+        turns,
         has_listener,
     };
     let Inbox { mut further, mut stop, mut orders } = inbox;
@@ -116,6 +118,7 @@ pub(super) async fn look_after(
     // A token of a session that has ended names nothing.
     table.shares.forget(session);
     table.outside.files.forget(session);
+    table.outside.sockets.forget(session);
     attendant.end(stopped, why).await;
 }
 
@@ -141,6 +144,8 @@ pub(super) struct Attendant<'a> {
     pub(super) connecting: Rc<Semaphore>,
     /// The room for openings of files.
     pub(super) opening: Rc<Semaphore>,
+    /// The room for connections to other servers.
+    pub(super) turns: Rc<Turns>,
     /// Whether its system calls are judged.
     has_listener: bool,
 }
@@ -295,32 +300,6 @@ impl Attendant<'_> {
             let granted = table.lending.room(session, device, bytes, failed, &idle).await;
             // The worker may have ended meanwhile.
             let _ = answers.send(ToWorker::Answer { request, payload: granted.then(Vec::new) });
-        });
-    }
-
-    /// Connects to another server for the session's worker, and answers with the connection.
-    fn dial(&self, request: u64, call: Call) {
-        let (session, table, answers) = (self.session, Rc::clone(self.table), self.answers.clone());
-        tokio::task::spawn_local(async move {
-            let answer = |payload| ToWorker::Answer { request, payload: Some(payload) };
-            match table.outside.dialer.dial(&call).await {
-                Ok(connection) => {
-                    // Without the session, nobody needs it.
-                    if let Some(entry) = table.sessions.borrow().get(&session) {
-                        let sent = entry.further.try_send((answer(Vec::new()), connection));
-                        if sent.is_err() {
-                            let _ =
-                                answers.send(answer(b"too many connections come at once".into()));
-                        }
-                    }
-                }
-                Err(failure) => {
-                    if let Some(left_out) = STRANGERS.admits("link") {
-                        tracing::info!(session = %Number(session), failure, left_out, "no link to another server");
-                    }
-                    let _ = answers.send(answer(failure.into_bytes()));
-                }
-            }
         });
     }
 

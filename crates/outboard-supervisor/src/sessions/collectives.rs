@@ -32,7 +32,8 @@ impl Attendant<'_> {
 
     pub(super) fn let_socket_listen(&self, request: u64, socket: Option<&Foreign>, backlog: u32) {
         let socket = socket.map(AsFd::as_fd).ok_or(Errno::BADF);
-        let outcome = socket.and_then(|socket| self.table.outside.sockets.listen(socket, backlog));
+        let sockets = &self.table.outside.sockets;
+        let outcome = socket.and_then(|socket| sockets.listen(self.session, socket, backlog));
         self.reply(request, Some((&number(outcome), None)));
     }
 

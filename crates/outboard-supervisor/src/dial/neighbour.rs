@@ -13,13 +13,15 @@ use outboard_wire::handshake::Local;
 use rustix::process::geteuid;
 use tokio::net::UnixStream;
 
-use super::local::usual_folders;
+use super::failure::Failure;
+use crate::local::usual_folders;
 
 /// Connects to a server; `own` is where this one has its socket, if it has one.
-pub(crate) async fn connect(own: Option<&Local>, server: &Local) -> Result<UnixStream, String> {
-    let own = own.ok_or("this server has no Unix socket, and shares no memory")?;
+pub(crate) async fn connect(own: Option<&Local>, server: &Local) -> Result<UnixStream, Failure> {
+    let own =
+        own.ok_or_else(|| Failure::open("this server has no Unix socket, and shares no memory"))?;
     if own.host == 0 || own.host != server.host {
-        return Err("the other server is not on this machine".to_owned());
+        return Err(Failure::open("the other server is not on this machine"));
     }
     let path = Path::new(&server.path);
     let here = usual_folders();
@@ -28,12 +30,13 @@ pub(crate) async fn connect(own: Option<&Local>, server: &Local) -> Result<UnixS
         server.user,
         here.iter().map(|folder| &**folder).chain(Path::new(&own.path).parent()),
     )?;
-    let failed = |error: io::Error| format!("{} cannot be reached: {error}", server.path);
+    let hidden = |reason: String| Failure::hidden(&server.path, reason);
+    let failed = |error: io::Error| hidden(error.to_string());
     let stream = UnixStream::connect(path).await.map_err(failed)?;
     // Another process may have put its socket there since.
     match stream.peer_cred().map_err(failed)?.uid() {
         user if user == server.user => Ok(stream),
-        _ => Err(format!("{} belongs to another user than the server", server.path)),
+        _ => Err(hidden("it belongs to another user than the server".to_owned())),
     }
 }
 
@@ -43,27 +46,30 @@ fn check<'a>(
     path: &Path,
     user: u32,
     mut folders: impl Iterator<Item = &'a Path>,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let shown = path.display();
     let trusted = |owner: u32| owner == 0 || owner == geteuid().as_raw();
     if !trusted(user) {
-        return Err(format!("{shown} is the socket of another user"));
+        return Err(Failure::open(format!("{shown} is the socket of another user")));
     }
     let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock"));
     if name.is_none_or(|name| name.parse::<u16>().is_err()) {
-        return Err(format!("{shown} is not named as servers name their sockets, PORT.sock"));
+        return Err(Failure::open(format!(
+            "{shown} is not named as servers name their sockets, PORT.sock"
+        )));
     }
     let folder = path.parent().filter(|folder| folders.any(|other| other == *folder));
-    let folder =
-        folder.ok_or_else(|| format!("{shown} is not where servers have their sockets"))?;
-    let failed = |error: io::Error| format!("{shown} cannot be reached: {error}");
+    let folder = folder
+        .ok_or_else(|| Failure::open(format!("{shown} is not where servers have their sockets")))?;
+    let hidden = |reason: &str| Failure::hidden(&shown.to_string(), reason.to_owned());
+    let failed = |error: io::Error| hidden(&error.to_string());
     let found = std::fs::symlink_metadata(folder).map_err(failed)?;
     if !found.is_dir() || !trusted(found.uid()) || found.mode() & 0o022 != 0 {
-        return Err(format!("others than its owner can write to the folder of {shown}"));
+        return Err(hidden("others than its owner can write to its folder"));
     }
     let found = std::fs::symlink_metadata(path).map_err(failed)?;
     if !found.file_type().is_socket() || found.uid() != user {
-        return Err(format!("{shown} is not the server's socket"));
+        return Err(hidden("it is not the server's socket"));
     }
     Ok(())
 }
@@ -94,8 +100,13 @@ mod tests {
         symlink(&theirs, folder.join("5.sock")).unwrap();
         let reach = async |own: Option<&Local>, server: Local| connect(own, &server).await;
         let refused = async |own: Option<&Local>, server: Local, why: &str| {
-            let said = reach(own, server).await.unwrap_err();
-            assert!(said.contains(why), "{said}");
+            let path = server.path.clone();
+            let Failure { told, reason } = reach(own, server).await.unwrap_err();
+            assert!(reason.as_ref().unwrap_or(&told).contains(why), "{told} ({reason:?})");
+            // What only the system knows, a client is not told.
+            if let Some(reason) = reason {
+                assert_eq!(told, Failure::hidden(&path, reason).told);
+            }
         };
         reach(Some(&own), at(&theirs)).await.unwrap();
         refused(None, at(&theirs), "no Unix socket").await;
@@ -112,8 +123,8 @@ mod tests {
         for other in ["4.sock", "5.sock"] {
             refused(Some(&own), at(&folder.join(other)), "not the server's socket").await;
         }
-        refused(Some(&own), at(&folder.join("3.sock")), "cannot be reached").await;
+        refused(Some(&own), at(&folder.join("3.sock")), "No such file").await;
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
-        refused(Some(&own), at(&theirs), "can write to the folder").await;
+        refused(Some(&own), at(&theirs), "can write to its folder").await;
     }
 }
