@@ -4,6 +4,7 @@
 pub(crate) mod config;
 mod devices;
 mod http;
+mod names;
 mod process;
 
 use std::collections::BTreeMap;

@@ -31,7 +31,12 @@ pub fn talk(address: &str, bytes: &[u8]) -> String {
 
 /// Asks for a page; the whole answer.
 pub fn get(address: &str, path: &str) -> String {
-    talk(address, format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
+    get_by(address, path, address)
+}
+
+/// The same by this name.
+pub fn get_by(address: &str, path: &str, host: &str) -> String {
+    talk(address, format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())
 }
 
 /// All samples: by name and labels.

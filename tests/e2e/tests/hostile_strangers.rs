@@ -75,7 +75,8 @@ fn is_healthy(metrics: &str) -> bool {
     let Ok(mut stream) = TcpStream::connect(metrics) else { return false };
     stream.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
     let mut answer = String::new();
-    let asked = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let asked =
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")
 }
 

@@ -1,6 +1,6 @@
 //! Metrics of a server, compared with what programs did; and the HTTP that carries them.
 
-use outboard_e2e::metrics::{address, get, scrape, sum, talk};
+use outboard_e2e::metrics::{address, get, get_by, scrape, sum, talk};
 use outboard_e2e::{Folder, Program, Running, Server, programs};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -118,7 +118,7 @@ fn only_three_paths_are_told_and_slow_or_large_requests_are_cut_off() {
     assert!(get(&address, "/").starts_with("HTTP/1.1 404"));
     assert!(get(&address, "/metrics/../etc/passwd").starts_with("HTTP/1.1 404"));
     assert!(
-        talk(&address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        talk(&address, b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
             .starts_with("HTTP/1.1 405")
     );
     let large = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
@@ -255,4 +255,23 @@ fn metrics_are_not_for_other_machines_unless_said() {
         !output.status.success() && said.contains("OB0905") && said.contains("--metrics-public"),
         "{said}"
     );
+}
+
+/// A browser asks by the name that its page has, wherever that name points.
+#[test]
+fn a_page_of_another_name_reads_no_metrics() {
+    let flags = ["--driver", "cpu", "--metrics", "0", "--metrics-host", "a.example,b.example"];
+    let server = Server::start_with(&flags, &[]);
+    let address = address(&server);
+    let status = |answer: &str| answer.split(' ').nth(1).unwrap_or_default().to_owned();
+    for path in ["/metrics", "/healthz", "/readyz", "/"] {
+        let refused = get_by(&address, path, "evil.example");
+        assert_eq!(status(&refused), "421", "{refused}");
+        assert!(refused.contains("--metrics-host") && !refused.contains("outboard_"), "{refused}");
+    }
+    server.expect_logged("evil.example");
+    for own in [&*address, "localhost", "a.example", "B.example:9471", "[::1]:9471"] {
+        assert_eq!(status(&get_by(&address, "/metrics", own)), "200", "{own}");
+    }
+    assert_eq!(status(&talk(&address, b"GET /metrics HTTP/1.0\r\n\r\n")), "200");
 }

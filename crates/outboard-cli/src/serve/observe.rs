@@ -21,6 +21,11 @@ pub(crate) struct ObserveArgs {
     /// Let other machines read the metrics, which contain owners' names.
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
+    /// Names by which monitoring systems ask for the metrics, beside addresses, `localhost`, this
+    /// machine's own name and that of --metrics. Requests by other names get 421, so that no web
+    /// page reads the metrics through somebody's browser.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "metrics")]
+    metrics_host: Vec<String>,
     /// Send spans of every session to this collector, http://HOST[:PORT], as OTLP over HTTP.
     /// `outboard trace` records one session without a collector.
     #[arg(long, value_name = "URL")]
@@ -35,7 +40,11 @@ impl ObserveArgs {
             Some(path) => Socket::At(path),
         };
         config.traces = traces::Config { collector: self.traces };
-        config.metrics = metrics::Config { listen: self.metrics, public: self.metrics_public };
+        config.metrics = metrics::Config {
+            listen: self.metrics,
+            public: self.metrics_public,
+            hosts: self.metrics_host,
+        };
     }
 }
 

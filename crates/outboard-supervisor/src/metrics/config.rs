@@ -12,6 +12,8 @@ pub struct Config {
     pub listen: Option<String>,
     /// Whether other machines may read them, names of owners included.
     pub public: bool,
+    /// Names by which they are asked for, beside addresses and this machine's own.
+    pub hosts: Vec<String>,
 }
 
 /// Why metrics cannot be told.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -18,8 +18,10 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::config::{Config, MetricsError};
+use super::names::Names;
 use crate::supervisor::Supervisor;
 use outboard_auth::hellos::{Origin, Seat, Seats, machine};
+use outboard_auth::sparing::STRANGERS;
 
 /// A client asks at once; one that has been silent for so long can be sent away.
 const REQUEST_WITHIN: Duration = Duration::from_millis(10);
@@ -31,11 +33,15 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_HEAD: usize = 8192;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What somebody hears who asks by a name that is not this server's.
+const NOT_THIS_NAME: &str = "this server does not tell its metrics by that name: ask by an address, or \
+     have the administrator name it by `outboard serve --metrics-host NAME`\n";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// The port, open.
 pub struct Listener {
     listener: TcpListener,
+    names: Rc<Names>,
 }
 
 impl Listener {
@@ -50,7 +56,8 @@ impl Listener {
             return Err(MetricsError::Public(at));
         }
         tracing::info!(address = %at, "metrics");
-        Ok(Some(Listener { listener }))
+        let names = Rc::new(Names::new(address, &config.hosts));
+        Ok(Some(Listener { listener, names }))
     }
 
     /// Answers requests. Never ends.
@@ -69,11 +76,11 @@ impl Listener {
             let Some(seat) = seats.enter_or_wait(Origin::Machine(machine(peer.ip()))).await else {
                 continue;
             };
-            let supervisor = Rc::clone(&supervisor);
+            let (supervisor, names) = (Rc::clone(&supervisor), Rc::clone(&self.names));
             tokio::task::spawn_local(async move {
                 tokio::select! {
                     biased;
-                    attended = timeout(PATIENCE, attend(supervisor, stream, &seat)) => {
+                    attended = timeout(PATIENCE, attend(supervisor, &names, stream, &seat)) => {
                         if attended.is_err() {
                             tracing::debug!("who asked for metrics was too slow");
                         }
@@ -92,12 +99,12 @@ fn is_loopback(address: IpAddr) -> bool {
 }
 
 /// Answers one request.
-async fn attend(supervisor: Rc<Supervisor>, stream: TcpStream, seat: &Seat) {
+async fn attend(supervisor: Rc<Supervisor>, names: &Names, stream: TcpStream, seat: &Seat) {
     let answer = |request: Request<Incoming>| {
         // It has the time anew to read the answer.
         seat.has_spoken();
         let supervisor = Rc::clone(&supervisor);
-        async move { Ok::<_, Infallible>(answer(&supervisor, &request).await) }
+        async move { Ok::<_, Infallible>(answer(&supervisor, names, &request).await) }
     };
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -111,7 +118,17 @@ async fn attend(supervisor: Rc<Supervisor>, stream: TcpStream, seat: &Seat) {
     }
 }
 
-async fn answer(supervisor: &Supervisor, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(
+    supervisor: &Supervisor,
+    names: &Names,
+    request: &Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    if !names.are_asked(request.uri(), request.headers()) {
+        if let Some(left_out) = STRANGERS.admits("metrics_name") {
+            tracing::info!(host = ?request.headers().get(HOST), left_out, "metrics are asked for by a name that is not this server's: `outboard serve --metrics-host NAME` makes it one");
+        }
+        return respond(StatusCode::MISDIRECTED_REQUEST, PLAIN, NOT_THIS_NAME);
+    }
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut refused = respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET\n");
         refused.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
@@ -154,7 +171,7 @@ mod tests {
     fn other_machines_read_nothing_unless_told() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let open = |listen: &str, public| {
-            let config = Config { listen: Some(listen.to_owned()), public };
+            let config = Config { listen: Some(listen.to_owned()), public, hosts: Vec::new() };
             runtime.block_on(Listener::open(&config)).map(|listener| listener.is_some())
         };
         assert!(matches!(open("0.0.0.0:0", false), Err(MetricsError::Public(_))));
