@@ -14,7 +14,7 @@ use super::about::Kind;
 use super::bytes_only::BytesOnly;
 use super::config::Config;
 use super::error::ServeError;
-use super::guests;
+use super::guests::{self, GuestStream};
 use super::local::{Door, Socket};
 use super::newcomer::accept;
 use super::peer::Peer;
@@ -22,8 +22,10 @@ use super::records::Records;
 use super::standing::Program;
 use super::supervisor::Supervisor;
 use super::upgrade::{self, Asker, Inherited};
-use super::{notify, secure};
+use super::vsock::Guest;
+use super::{closing, notify, secure};
 use crate::admin::Becoming;
+use outboard_auth::sparing::STRANGERS;
 use outboard_control::number::Number;
 
 /// After a failure to accept for want of descriptors, the next attempt waits this long.
@@ -162,6 +164,9 @@ impl Doors {
                     Err(error) => cannot_accept(&error).await,
                 },
                 accepted = self.guests.accept() => match accepted {
+                    Ok((stream, Guest::Of { hypervisor })) if supervisor.is_worker(hypervisor) => {
+                        turn_away(stream, hypervisor);
+                    }
                     Ok((stream, guest)) => {
                         accept(supervisor, secure::Unknown(stream), Peer::Guest(guest));
                     }
@@ -190,6 +195,14 @@ pub(super) fn widen(listener: &TcpListener) {
 pub(super) async fn cannot_accept(error: &io::Error) {
     tracing::warn!(%error, "cannot accept a client");
     tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// A worker of this server's has come where hypervisors do.
+fn turn_away(stream: GuestStream, worker: u32) {
+    if let Some(left_out) = STRANGERS.admits("worker_as_guest") {
+        tracing::warn!(worker, left_out, "a worker came to a socket for virtual machines");
+    }
+    closing::elsewhere(stream.into_inner());
 }
 
 /// The answers to administrators before the upgrade.

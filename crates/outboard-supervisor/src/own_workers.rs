@@ -12,7 +12,11 @@ impl Supervisor {
     /// then. One that has ended since is nobody's peer.
     pub(crate) fn is_workers(&self, stream: &UnixStream) -> bool {
         let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
-        let Some(process) = peer.and_then(|pid| u32::try_from(pid).ok()) else { return false };
+        peer.and_then(|pid| u32::try_from(pid).ok()).is_some_and(|process| self.is_worker(process))
+    }
+
+    /// Whether a process is a worker of this server's.
+    pub(crate) fn is_worker(&self, process: u32) -> bool {
         // Those of an earlier server have another parent, and may not have answered yet.
         let noted = || {
             let noted = self.sessions.records().map(|records| records.all()).unwrap_or_default();

@@ -14,6 +14,7 @@ use rustix::net::{SocketFlags, accept_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::closing;
 use super::error::ServeError;
 use super::local::{Access, Door};
 use super::upgrade::Inherited;
@@ -100,7 +101,13 @@ impl GuestDoor {
                 }
             },
             GuestDoor::Forwarded(door) => {
-                let stream = std::task::ready!(door.poll_accept(cx))?;
+                let stream = loop {
+                    let stream = std::task::ready!(door.poll_accept(cx))?;
+                    if door.admits(&stream) {
+                        break stream;
+                    }
+                    closing::elsewhere(stream.into_std()?);
+                };
                 let hypervisor = stream.peer_cred()?.pid().and_then(|id| u32::try_from(id).ok());
                 let guest = Guest::Of { hypervisor: hypervisor.unwrap_or(0) };
                 let stream = GuestStream::new(stream.into_std()?.into())?;

@@ -23,6 +23,10 @@ impl GuestStream {
         let socket = unsafe { AsyncFd::register(socket) };
         Ok(GuestStream(socket.map_err(io::Error::from)?))
     }
+
+    pub(crate) fn into_inner(self) -> OwnedFd {
+        self.0.into_inner()
+    }
 }
 
 impl Raw for GuestStream {

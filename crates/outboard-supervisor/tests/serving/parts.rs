@@ -10,6 +10,7 @@ use outboard_client::link::{Choice, Config as LinkConfig, ConnectError, Link};
 use outboard_supervisor::admin::beside;
 use outboard_supervisor::auth;
 use outboard_supervisor::standing::{Folder, Program};
+use outboard_supervisor::vsock::Place;
 use outboard_supervisor::warm::Bounds;
 use outboard_supervisor::{Config, Socket, WorkerCommand};
 use outboard_transport::Any;
@@ -60,8 +61,13 @@ pub(crate) const LISTEN: &str = "OUTBOARD_SERVING_LISTEN";
 pub(crate) const RECORDS: &str = "OUTBOARD_SERVING_RECORDS";
 /// ... what to become when it is asked to, unless that is this program, ...
 pub(crate) const PROGRAM: &str = "OUTBOARD_SERVING_PROGRAM";
+/// ... the socket of a hypervisor that forwards vsock there, ...
+pub(crate) const VSOCK: &str = "OUTBOARD_SERVING_VSOCK";
 /// ... and for how many seconds sessions wait for the next server.
 pub(crate) const OUTLIVE: &str = "OUTBOARD_SERVING_OUTLIVE";
+
+/// The port of vsock that is forwarded.
+pub(crate) const VSOCK_PORT: u32 = 9470;
 
 /// Limits of the test supervisor.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -226,6 +232,10 @@ pub(crate) fn supervisor(warm: Bounds, dies_warm: bool, drain: Duration) -> Exit
     }
     if let Some(folder) = set(RECORDS) {
         config.standing.records = Folder::At(folder.into());
+    }
+    if let Some(socket) = set(VSOCK) {
+        config.guests = vec![Place::Forwarded { socket: socket.into(), port: VSOCK_PORT }];
+        config.auth.allow_anonymous = true;
     }
     let path = set(PROGRAM).map_or_else(|| std::env::current_exe().unwrap(), Into::into);
     let check = vec!["serving".into(), "check".into()];

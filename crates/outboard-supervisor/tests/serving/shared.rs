@@ -1,5 +1,6 @@
 //! What a server owes clients on its own machine.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use outboard_client::link::{Choice, ConnectError};
@@ -19,6 +20,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         "a_worker_is_neither_a_client_nor_an_administrator",
         a_worker_is_neither_a_client_nor_an_administrator,
     ),
+    ("a_worker_is_no_virtual_machine", a_worker_is_no_virtual_machine),
     ("without_the_socket_a_client_stays_with_tcp", without_the_socket_a_client_stays_with_tcp),
     (
         "memory_is_shared_over_the_socket_only_and_with_the_key",
@@ -113,6 +115,22 @@ fn a_worker_is_neither_a_client_nor_an_administrator() {
     works(&other);
     assert!(text(&say(&question(Some(&secret), r#"{"kill":"all"}"#))).contains("killed"));
     wait_until("the sessions' end", || server.children().is_empty());
+}
+
+/// A hypervisor forwards to a socket of the server's, which its user may connect to.
+fn a_worker_is_no_virtual_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vsock");
+    let server = Part::start_with(&["supervisor"], &[(VSOCK, socket.to_str().unwrap())]);
+    let path = format!("{}_{VSOCK_PORT}", socket.display());
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    let hello = hello(Purpose::Session { devices: vec![] }).encode();
+    let greeting = [path.as_bytes(), b"\0", &hello].concat();
+    let (link, _) = connect(&server.first_line, vec![]).unwrap();
+    let by_worker = link.call(SAY, ContextId::NONE, |writer| writer.fixed(&greeting)).unwrap();
+    assert!(by_worker.payload.is_empty(), "{:?}", by_worker.payload);
+    assert!(!say(&greeting).is_empty(), "others of the user are let in");
+    works(&link);
 }
 
 fn without_the_socket_a_client_stays_with_tcp() {
