@@ -52,6 +52,10 @@ pub(crate) struct Args {
     /// For how long a lease is renewed at most.
     #[arg(long, default_value = "7d", env = "OUTBOARD_BROKER_LONGEST", value_name = "TIME")]
     longest: Span,
+    /// For how long devices that are free are kept unused at most, for the first who needs more of
+    /// them. After that they are lent to those behind, as long as that delays nobody.
+    #[arg(long, default_value = "1h", env = "OUTBOARD_BROKER_HOLD", value_name = "TIME")]
+    hold: Span,
     /// The broker's certificate chain in PEM. Without it, the broker makes a certificate, which
     /// others recognise by its fingerprint.
     #[arg(long, env = "OUTBOARD_BROKER_TLS_CERT", value_name = "FILE", requires = "tls_key")]
@@ -159,6 +163,7 @@ pub(crate) fn broker(args: Args) -> Result<()> {
         policy: args.policy,
         life: args.life.0,
         longest: args.longest.0,
+        hold: args.hold.0,
         allow_unproven: args.allow_unproven_servers,
         ..Rules::default()
     };

@@ -1,6 +1,7 @@
 //! What placement promises, on pools and requests that nobody thought of.
 
-use outboard_pool::placement::{Placement, Policy, Refusal};
+use jiff::Timestamp;
+use outboard_pool::placement::{Foreseen, Placement, Policy, Refusal, foresee};
 use outboard_pool::state::{Pool, Quota, Quotas, Usage};
 use outboard_pool::words::{
     Capability, Condition, Device, DeviceUuid, Granted, Health, Label, LeaseNumber, Named, Request,
@@ -573,5 +574,78 @@ fn servers_that_cannot_be_are_refused() {
     for (number, change) in wrong.iter().enumerate() {
         let error = with(change).expect_err("it cannot be").to_string();
         assert!(error.starts_with("server gpu0: "), "{number}: {error}");
+    }
+}
+
+/// A pool in which so many of these requests have leases, and when each ends.
+fn taken(
+    servers: &[Server],
+    requests: &[(Request, i64)],
+    policy: Policy,
+) -> (Pool, BTreeMap<LeaseNumber, Timestamp>) {
+    let mut pool = Pool::default();
+    for server in servers {
+        assert_eq!(pool.register(server.clone()), Ok(vec![]));
+    }
+    let mut ends = BTreeMap::new();
+    for (number, (request, end)) in (0..).map(LeaseNumber).zip(requests) {
+        if let Ok(devices) = policy.place(&pool, request) {
+            pool.grant(number, &request.owner, &request.group, devices).expect("it is free");
+            ends.insert(number, at(*end));
+        }
+    }
+    (pool, ends)
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// What is foreseen comes true if others get the devices only until then, and nothing comes
+    /// true before.
+    #[test]
+    fn what_is_foreseen_comes_true(
+        servers in some_servers(),
+        had in prop::collection::vec((some_request(), 1..10_i64), 0..12),
+        wanted in some_request(),
+        others in prop::collection::vec((some_request(), 1..20_i64), 0..12),
+        policy in prop::sample::select(Policy::ALL.to_vec()),
+    ) {
+        let (mut pool, mut ends) = taken(&servers, &had, policy);
+        let foreseen = foresee(&policy, &pool, &wanted, ends.iter().map(|(of, end)| (*end, *of)));
+        let mut idle = pool.clone();
+        ends.keys().for_each(|lease| { idle.release(*lease); });
+        let Some(Foreseen { at: when, devices }) = foreseen else {
+            prop_assert!(
+                policy.place(&pool, &wanted).is_ok() || policy.place(&idle, &wanted).is_err()
+            );
+            return Ok(());
+        };
+        prop_assert_eq!(devices.len(), wanted.devices as usize);
+        // Not before.
+        let mut before = pool.clone();
+        ends.iter().filter(|(_, end)| **end < when).for_each(|(of, _)| { before.release(*of); });
+        prop_assert!(policy.place(&before, &wanted).is_err());
+        // Others come who leave the devices alone, or end by then.
+        let kept: Vec<Named> = devices
+            .iter()
+            .map(|one| Named { server: one.server.clone(), device: one.device.clone() })
+            .collect();
+        for (number, (request, end)) in (100..).map(LeaseNumber).zip(&others) {
+            pool.set_apart(if at(*end) <= when { &[] as &[Named] } else { &kept });
+            if let Ok(granted) = policy.place(&pool, request) {
+                prop_assert!(at(*end) <= when || granted.iter().all(|one| kept.iter().all(
+                    |kept| (&kept.server, &kept.device) != (&one.server, &one.device)
+                )));
+                pool.grant(number, &request.owner, &request.group, granted).expect("it is free");
+                ends.insert(number, at(*end));
+            }
+        }
+        pool.set_apart([]);
+        ends.iter().filter(|(_, end)| **end <= when).for_each(|(of, _)| { pool.release(*of); });
+        prop_assert!(policy.place(&pool, &wanted).is_ok());
     }
 }

@@ -1,14 +1,16 @@
 //! Clients ask, wait and get.
 
-use super::kept::{Aim, Asker, Change, Kept};
+use super::holds::Lasts;
+use super::kept::{Aim, Asker, Change, Kept, Lent};
 use super::leasing::whole_second;
 use super::queue::{Outcome, Ticket, Whose};
-use super::{Desk, Kind, No};
-use jiff::{SignedDuration, Timestamp};
+use super::{Desk, Kind, No, Rules};
+use jiff::Timestamp;
 use outboard_pool::api::Ask;
 use outboard_pool::lease::Lease;
-use outboard_pool::placement::{Placement, Refusal};
+use outboard_pool::placement::{Placement, Refusal, foresee, within_quotas};
 use outboard_pool::words::{Granted, LeaseNumber, OwnerName, Purpose};
+use std::cmp::Reverse;
 
 /// How a request stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +35,30 @@ pub enum Aimed {
     Waits(u64),
     /// It is this lease.
     Has(LeaseNumber),
+}
+
+/// What came of looking at a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    /// It waits no longer.
+    IsSettled,
+    /// It waits for a quota.
+    QuotaLacks,
+    /// It waits for devices, and so does every other one that asks for the same.
+    DevicesLack,
+}
+
+/// What those wait for to whom nothing is lent.
+const KEPT: &str = "what is free is kept for a request that came before; who needs it for a shorter \
+                    time and says so (--for) may get it meanwhile";
+
+/// For how long it would have devices that it gets now.
+fn lasts(ask: &Ask, rules: &Rules, now: Timestamp) -> Lasts {
+    // A scheduler that does not say for how long has an end of its own in mind.
+    if ask.for_seconds.is_none() && ask.life_seconds.is_none() {
+        return Lasts::Open;
+    }
+    Lasts::Until(whole_second(now) + rules.time_of(ask.for_seconds))
 }
 
 impl From<Refusal> for No {
@@ -195,55 +221,94 @@ impl Desk {
         if !std::mem::take(&mut self.is_worth_a_look) {
             return;
         }
-        self.blocked.clear(&mut self.pool);
-        let numbers: Vec<u64> = self.queue.waiting.keys().copied().collect();
-        for number in numbers {
-            if self.blocked.all(&self.pool) {
-                break;
+        self.holds.begin(&mut self.pool, now);
+        let mut firsts = self.queue.firsts();
+        while let Some(Reverse((number, demand))) = firsts.pop() {
+            let next = self.queue.next(number, &demand);
+            if self.try_one(number, now) == Tried::DevicesLack {
+                continue;
             }
-            self.try_one(number, now);
+            firsts.extend(next.map(|next| Reverse((next, demand))));
         }
+        self.holds.end();
+        self.take_back_loans();
     }
 
-    /// Gives a request what it asks for, if nobody before it waits for that and it is free.
-    fn try_one(&mut self, number: u64, now: Timestamp) {
-        let Some(ticket) = self.queue.waiting.get_mut(&number) else { return };
+    /// Gives a request what it asks for, if that is free and not kept for somebody before it.
+    fn try_one(&mut self, number: u64, now: Timestamp) -> Tried {
+        let Some(ticket) = self.queue.waiting.get_mut(&number) else { return Tried::IsSettled };
         let request = &ticket.ask.request;
-        if self.blocked.has_quota_of(request) {
+        if self.holds.has_quota_of(request) {
             ticket.because = None;
-            return;
+            return Tried::QuotaLacks;
         }
         if let Err(because) = self.owners.may_get(&request.owner, now) {
             ticket.because = Some(because);
-            return self.blocked.add_owner(&request.owner);
+            self.holds.add_owner(&request.owner);
+            return Tried::QuotaLacks;
         }
+        self.holds.set_apart(&mut self.pool, lasts(&ticket.ask, &self.rules, now), now);
         match self.rules.policy.place(&self.pool, request) {
             Ok(devices) => self.grant(number, devices, now),
-            Err(refusal) if refusal.may_pass() => {
-                // If some that would do are free, it is not these that it waits for.
-                let is_behind = self.blocked.has_kind_of(&self.pool, request);
-                ticket.because = (!is_behind).then(|| refusal.to_string());
-                self.blocked.add(&mut self.pool, request, &refusal);
-            }
+            Err(refusal) if refusal.may_pass() => return self.must_wait(number, &refusal, now),
             Err(refusal) => {
                 let whose = ticket.whose();
                 self.queue.leave(number);
                 self.queue.settle(number, whose, Outcome::Refused(refusal.into()), now);
             }
         }
+        Tried::IsSettled
+    }
+
+    /// A request waits. The first one for some kinds of devices is kept those by which it can be
+    /// served at last.
+    fn must_wait(&mut self, number: u64, refusal: &Refusal, now: Timestamp) -> Tried {
+        let Some(ticket) = self.queue.waiting.get_mut(&number) else { return Tried::IsSettled };
+        let request = &ticket.ask.request;
+        if self.holds.waits_for_a_quota(refusal) {
+            ticket.because = Some(refusal.to_string());
+            return Tried::QuotaLacks;
+        }
+        if self.holds.have_kind_of(&self.pool, request) {
+            self.holds.open_all(&mut self.pool);
+            let is_there = self.rules.policy.place(&self.pool, request).is_ok();
+            ticket.because = is_there.then(|| KEPT.into());
+            return Tried::DevicesLack;
+        }
+        ticket.because = Some(refusal.to_string());
+        if request.wait_seconds == 0 || self.holds.go_on(&self.pool, number, request) {
+            return Tried::DevicesLack;
+        }
+        let having = self.leases.values().filter(|kept| kept.has_devices());
+        let ends = having.map(|kept| (kept.last_end(), kept.lease.number));
+        let Some(foreseen) = foresee(&self.rules.policy, &self.pool, request, ends) else {
+            self.holds.bridge(&self.pool, number, request, now);
+            return Tried::DevicesLack;
+        };
+        // Who could not have them then for a quota of its own keeps them from nobody.
+        if let Err(refusal) = within_quotas(&self.pool, request, &foreseen.devices)
+            && self.holds.waits_for_a_quota(&refusal)
+        {
+            ticket.because = Some(refusal.to_string());
+            return Tried::QuotaLacks;
+        }
+        self.holds.keep(&self.pool, number, request, (foreseen, now), self.rules.hold);
+        Tried::DevicesLack
     }
 
     fn grant(&mut self, ticket_number: u64, devices: Vec<Granted>, now: Timestamp) {
         let Some(ticket) = self.queue.leave(ticket_number) else { return };
+        self.holds.is_served(ticket_number, &ticket.ask.request.owner);
         let whose = ticket.whose();
         let Ask { request, client_key, for_seconds, purpose, life_seconds } = ticket.ask;
         let number = LeaseNumber(self.next);
         self.next += 1;
         let begin = whole_second(now);
-        let longest = for_seconds.map_or(self.rules.longest, |seconds| {
-            self.rules.longest.min(SignedDuration::from_secs(seconds.into()))
-        });
-        let renewable_until = begin + longest;
+        let otherwise = begin + self.rules.time_of(for_seconds);
+        let lender = self.holds.lender(&devices);
+        let lent = lender.map(|(for_ticket, until)| Lent { for_ticket, until, otherwise });
+        let renewable_until = lent.as_ref().map_or(otherwise, |lent| otherwise.min(lent.until));
+        self.holds.are_granted(&devices, renewable_until);
         let (owner, group) = (request.owner, request.group);
         if let Err(wrong) = self.pool.grant(number, &owner, &group, devices.clone()) {
             // It was placed on this very state.
@@ -275,6 +340,7 @@ impl Desk {
             purpose,
             life_seconds,
             prolonged: false,
+            lent,
             asked: ticket.since,
             waited_for: ticket.because,
             policy,

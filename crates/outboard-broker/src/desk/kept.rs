@@ -37,6 +37,9 @@ pub struct Kept {
     /// Whether its asker has had it prolonged: what clients have of it says an earlier end.
     #[serde(default)]
     pub prolonged: bool,
+    /// Whether its devices are kept for somebody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lent: Option<Lent>,
     /// When it was asked for.
     pub asked: Timestamp,
     /// What it waited for at last, if it waited.
@@ -68,6 +71,14 @@ impl Kept {
         self.held().next().is_some()
     }
 
+    /// When it ends at the latest.
+    pub(super) fn last_end(&self) -> Timestamp {
+        match self.over {
+            Some(_) => self.lease.expires,
+            None => self.lease.renewable_until,
+        }
+    }
+
     /// Whether it is over, and a server may still believe it.
     pub(super) fn is_unconfirmed(&self) -> bool {
         self.over.as_ref().is_some_and(|over| !over.is_freed)
@@ -79,6 +90,25 @@ impl Kept {
 
     pub(super) fn aim(&self) -> Option<Aim> {
         Some((self.by.name.clone(), self.purpose.clone()?))
+    }
+}
+
+/// A loan of devices that are kept for a request that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lent {
+    /// The ticket of that request.
+    pub for_ticket: u64,
+    /// When the lease ends at the latest as long as that request waits.
+    pub until: Timestamp,
+    /// Until when it could be renewed otherwise.
+    pub otherwise: Timestamp,
+}
+
+impl Lent {
+    /// Whether the lease ends earlier for it.
+    #[must_use]
+    pub fn shortens(&self) -> bool {
+        self.until < self.otherwise
     }
 }
 

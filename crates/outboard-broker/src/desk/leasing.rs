@@ -30,13 +30,34 @@ impl Desk {
         let lease = &mut kept.lease;
         let longest = lease.not_before + self.rules.longest;
         let until = whole_second(now + SignedDuration::from_secs(seconds.into())).min(longest);
+        let until = kept.lent.as_ref().map_or(until, |lent| until.min(lent.until));
         if until > lease.expires {
             lease.expires = until;
             lease.renewable_until = lease.renewable_until.max(until);
             kept.prolonged = true;
+            self.holds.are_stale();
             self.changes.push(Change::Lease(Box::new(kept.clone())));
         }
         Ok(())
+    }
+
+    /// Leases whose devices are kept for nobody any more are no loans.
+    pub(super) fn take_back_loans(&mut self) {
+        for number in std::mem::take(&mut self.lent) {
+            let Some(kept) = self.leases.get_mut(&number).filter(|kept| kept.over.is_none()) else {
+                continue;
+            };
+            let Some(lent) = &kept.lent else { continue };
+            let is_lent = self.queue.waiting.contains_key(&lent.for_ticket)
+                && !self.holds.are_elsewhere(lent.for_ticket, &kept.lease.devices);
+            if is_lent {
+                self.lent.insert(number);
+                continue;
+            }
+            kept.lease.renewable_until = kept.lease.renewable_until.max(lent.otherwise);
+            kept.lent = None;
+            self.changes.push(Change::Lease(Box::new(kept.clone())));
+        }
     }
 
     fn goes_on(&self, number: LeaseNumber) -> Result<(), No> {

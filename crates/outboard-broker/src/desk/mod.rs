@@ -5,8 +5,8 @@
 
 mod asking;
 mod beating;
-mod blocked;
 mod history;
+mod holds;
 mod kept;
 mod leasing;
 mod no;
@@ -20,14 +20,14 @@ mod used;
 pub use asking::{Aimed, Stands};
 pub use beating::Heard;
 pub use kept::{
-    Account, Asker, Change, Former, Kept, Keys, Memory, Over, Registered, Speaker, Used,
+    Account, Asker, Change, Former, Kept, Keys, Lent, Memory, Over, Registered, Speaker, Used,
 };
 pub use no::{Kind, No};
 pub use queue::{Outcome, Whose};
 pub use rules::{BEAT_MS, GRACE, MORE_MS, Rules, SILENT_AFTER};
 
-use blocked::Blocked;
 use history::History;
+use holds::Holds;
 use jiff::Timestamp;
 use kept::Aim;
 use outboard_pool::api::Reach;
@@ -37,7 +37,7 @@ use outboard_pool::words::{Condition, LeaseNumber, Server, ServerName};
 use owners::Owners;
 use queue::Queue;
 use registry::{Known, Registry};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use used::Usage;
 
 /// So many leases that are no more can still be explained.
@@ -61,10 +61,14 @@ pub struct Desk {
     history: History,
     next: u64,
     changes: Vec<Change>,
-    /// What those wait for who have been looked at.
-    blocked: Blocked,
+    /// What is kept for those who wait.
+    holds: Holds,
+    /// The leases with devices that are kept for somebody who waits.
+    lent: BTreeSet<LeaseNumber>,
     /// Whether somebody who waits may get something now.
     is_worth_a_look: bool,
+    /// When it was last ticked.
+    ticked: Timestamp,
     /// Until then leases are not over because nobody has renewed them: the broker was away.
     grace: Timestamp,
 }
@@ -87,8 +91,10 @@ impl Desk {
             history: History::default(),
             next: memory.next.max(1),
             changes: Vec::new(),
-            blocked: Blocked::default(),
+            holds: Holds::default(),
+            lent: BTreeSet::new(),
             is_worth_a_look: false,
+            ticked: now,
             grace: now + GRACE,
         };
         for registered in memory.servers {
@@ -104,6 +110,8 @@ impl Desk {
             desk.history.restore(at, point);
         }
         memory.leases.into_iter().for_each(|kept| desk.restore(kept));
+        // Those for whom devices were kept ask again.
+        desk.take_back_loans();
         desk
     }
 
@@ -133,6 +141,9 @@ impl Desk {
         if kept.over.is_none() {
             self.aims.extend(kept.aim().map(|aim| (aim, number)));
         }
+        if kept.lent.is_some() {
+            self.lent.insert(number);
+        }
         self.leases.insert(number, kept);
     }
 
@@ -143,9 +154,11 @@ impl Desk {
         self.usage.count(now, held, |granted| pool.device(granted).map(|device| &*device.model));
         self.look_for_silent_servers(now);
         self.end_in_time(now);
-        if self.queue.leave_in_time(now) | self.owners.have_room_again(now) {
+        let have_opened = self.holds.have_opened(self.ticked, now);
+        if self.queue.leave_in_time(now) | self.owners.have_room_again(now) | have_opened {
             self.is_worth_a_look = true;
         }
+        self.ticked = now;
         self.serve_the_queue(now);
         self.note_history(now);
     }
@@ -177,6 +190,7 @@ impl Desk {
         self.pool.set_quotas(rules.quotas.clone());
         self.idle.set_quotas(rules.quotas.clone());
         self.rules = rules;
+        self.holds.are_stale();
         self.refuse_what_waits_in_vain(now);
         self.is_worth_a_look = true;
     }
@@ -198,6 +212,12 @@ impl Desk {
     #[must_use]
     pub fn lease(&self, number: LeaseNumber) -> Option<&Lease> {
         self.leases.get(&number).filter(|kept| kept.over.is_none()).map(|kept| &kept.lease)
+    }
+
+    /// The loan that a lease is, if it is one.
+    #[must_use]
+    pub fn loan(&self, number: LeaseNumber) -> Option<&Lent> {
+        self.leases.get(&number)?.lent.as_ref()
     }
 
     /// Where the devices of a lease are, in the order in which they were granted.
@@ -240,6 +260,8 @@ impl Desk {
         }
         for name in silent {
             self.pool.set_condition(&name, Condition::Silent);
+            self.holds.are_stale();
+            self.is_worth_a_look = true;
         }
     }
 
@@ -260,6 +282,7 @@ impl Desk {
         self.pool.remove(name);
         self.idle.remove(name);
         self.servers.0.remove(name);
+        self.holds.are_stale();
         self.changes.push(Change::Forgotten(name.clone()));
         self.refuse_what_waits_in_vain(now);
         self.is_worth_a_look = true;
@@ -276,6 +299,7 @@ impl Desk {
             Vec::new()
         });
         let _ = self.idle.register(server.clone());
+        self.holds.are_stale();
         self.is_worth_a_look = true;
         over
     }
@@ -291,7 +315,8 @@ impl Desk {
         }
         if is_news {
             self.pool.set_condition(name, condition);
-            self.is_worth_a_look |= condition == Condition::Ready;
+            self.holds.are_stale();
+            self.is_worth_a_look = true;
         }
     }
 

@@ -5,8 +5,22 @@ use super::no::{Kind, No};
 use super::rules::{ABANDONED_AFTER, MOST_WAITING, MOST_WAITING_OF_AN_OWNER, TOLD_FOR};
 use jiff::Timestamp;
 use outboard_pool::api::Ask;
-use outboard_pool::words::{LeaseNumber, OwnerName};
-use std::collections::BTreeMap;
+use outboard_pool::words::{Capability, LeaseNumber, OwnerName, Servers, Use};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// What requests are the same in to placement: where one must wait for devices, all must.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Demand {
+    devices: u32,
+    memory_bytes: u64,
+    usage: Use,
+    model: Option<String>,
+    capability: Option<Capability>,
+    servers: Servers,
+    for_seconds: Option<u32>,
+    has_life: bool,
+}
 
 /// A request that waits.
 #[derive(Debug)]
@@ -22,6 +36,20 @@ pub(super) struct Ticket {
 impl Ticket {
     pub(super) fn whose(&self) -> Whose {
         Whose { owner: self.ask.request.owner.clone(), asked_by: self.by.name.clone() }
+    }
+
+    fn demand(&self) -> Demand {
+        let Ask { request, for_seconds, life_seconds, .. } = &self.ask;
+        Demand {
+            devices: request.devices,
+            memory_bytes: request.memory_bytes,
+            usage: request.usage,
+            model: request.model.clone(),
+            capability: request.capability,
+            servers: request.servers,
+            for_seconds: *for_seconds,
+            has_life: life_seconds.is_some(),
+        }
     }
 
     fn aim(&self) -> Option<Aim> {
@@ -58,6 +86,7 @@ pub struct Whose {
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) waiting: BTreeMap<u64, Ticket>,
+    demands: BTreeMap<Demand, BTreeSet<u64>>,
     settled: BTreeMap<u64, Settled>,
     of_owners: BTreeMap<OwnerName, u32>,
     aims: BTreeMap<Aim, u64>,
@@ -75,6 +104,7 @@ impl Queue {
     pub(super) fn new(now: Timestamp) -> Queue {
         Queue {
             waiting: BTreeMap::new(),
+            demands: BTreeMap::new(),
             settled: BTreeMap::new(),
             of_owners: BTreeMap::new(),
             aims: BTreeMap::new(),
@@ -100,6 +130,7 @@ impl Queue {
         self.of_owners.insert(owner, of_owner + 1);
         let number = self.number();
         self.aims.extend(ticket.aim().map(|aim| (aim, number)));
+        self.demands.entry(ticket.demand()).or_default().insert(number);
         self.waiting.insert(number, ticket);
         Ok(number)
     }
@@ -116,6 +147,13 @@ impl Queue {
         let ticket = self.waiting.remove(&number)?;
         if let Some(aim) = ticket.aim() {
             self.aims.remove(&aim);
+        }
+        let demand = ticket.demand();
+        if let Some(same) = self.demands.get_mut(&demand) {
+            same.remove(&number);
+            if same.is_empty() {
+                self.demands.remove(&demand);
+            }
         }
         let owner = &ticket.ask.request.owner;
         if let Some(count) = self.of_owners.get_mut(owner) {
@@ -152,6 +190,19 @@ impl Queue {
     pub(super) fn place(&self, number: u64) -> u32 {
         let before = self.waiting.range(..number).count();
         u32::try_from(before + 1).unwrap_or(u32::MAX)
+    }
+
+    /// The first request of each demand, which comes first out of the heap.
+    pub(super) fn firsts(&self) -> BinaryHeap<Reverse<(u64, Demand)>> {
+        let first = |(demand, same): (&Demand, &BTreeSet<u64>)| {
+            same.first().map(|number| Reverse((*number, demand.clone())))
+        };
+        self.demands.iter().filter_map(first).collect()
+    }
+
+    /// The next request after that one with the same demand.
+    pub(super) fn next(&self, number: u64, demand: &Demand) -> Option<u64> {
+        self.demands.get(demand)?.range(number + 1..).next().copied()
     }
 
     /// How many requests of the owner wait.

@@ -42,6 +42,14 @@ pub(super) const LEASES_AT_ONCE: u32 = 1024;
 /// ... and how long it takes until it may get another one.
 pub(super) const NEXT_LEASE_AFTER: SignedDuration = SignedDuration::from_millis(100);
 
+/// Devices that are kept for somebody are lent to others who do not say for how long, if that is
+/// for at least so long.
+pub(super) const SHORTEST_LOAN: SignedDuration = SignedDuration::from_hours(1);
+
+/// Devices are kept unused again for requests of an owner that were not served, so long after they
+/// were before.
+pub(super) const TURN_AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(24);
+
 /// The most requests that wait.
 pub(super) const MOST_WAITING: usize = 16_384;
 
@@ -72,6 +80,9 @@ pub struct Rules {
     pub life: SignedDuration,
     /// For how long a lease is renewed at most.
     pub longest: SignedDuration,
+    /// For how long devices that are free are kept unused at most, for the first who needs more of
+    /// them.
+    pub hold: SignedDuration,
     /// What owners and groups may have.
     pub quotas: Quotas,
     /// Whether servers may speak that prove no key, as those of release 0.1.0.
@@ -89,6 +100,7 @@ impl Default for Rules {
             policy: Policy::Pack,
             life: SignedDuration::from_secs(60),
             longest: SignedDuration::from_hours(7 * 24),
+            hold: SignedDuration::from_hours(1),
             quotas: Quotas::default(),
             allow_unproven: false,
             groups: BTreeMap::new(),
@@ -101,6 +113,12 @@ impl Rules {
     pub(super) fn life_of(&self, seconds: Option<u32>) -> SignedDuration {
         let asked = seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
         asked.map_or(self.life, |asked| asked.min(self.longest))
+    }
+
+    /// For how long a lease is renewed at most, if that many seconds were asked for.
+    pub(super) fn time_of(&self, seconds: Option<u32>) -> SignedDuration {
+        let asked = seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
+        asked.map_or(self.longest, |asked| asked.min(self.longest))
     }
 
     /// An owner's group.

@@ -242,6 +242,12 @@ fn told(kept: &Kept) -> Vec<String> {
     if let Some(waited_for) = &kept.waited_for {
         sentences.push(format!("It waited: {waited_for}."));
     }
+    if let Some(lent) = &kept.lent {
+        sentences.push(format!(
+            "Its devices are kept for another request that waits, and lent until {} at the latest.",
+            lent.until
+        ));
+    }
     let devices = list(lease.devices.iter().map(granted));
     sentences.push(format!("Placement ({}) chose {devices}.", kept.policy));
     sentences

@@ -2,7 +2,7 @@
 
 mod requests;
 
-use crate::desk::{BEAT_MS, Change, Desk, Kind, MORE_MS, No, Rules, Speaker};
+use crate::desk::{BEAT_MS, Change, Desk, Kind, Lent, MORE_MS, No, Rules, Speaker};
 use crate::open::OpenView;
 use crate::roles::Caller;
 use crate::signers::Signers;
@@ -197,6 +197,7 @@ impl Service {
             servers: desk.reach(lease),
             expires: lease.expires,
             renewable_until: lease.renewable_until,
+            is_shortened: desk.loan(number).is_some_and(Lent::shortens),
         })
     }
 

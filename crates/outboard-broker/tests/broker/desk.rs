@@ -180,7 +180,7 @@ fn who_comes_first_is_served_first_and_nobody_overtakes() {
     assert_eq!(because(&mut world, first), (1, "1 of the 2 devices are free".into()));
     let (place, why) = because(&mut world, second);
     assert_eq!(place, 2);
-    assert!(why.contains("before it"), "{why}");
+    assert!(why.contains("a request that came before"), "{why}");
     let ada = world.held[0].number;
     world.desk.end(ada, "it was given back", world.now).unwrap();
     world.beat(0, false).unwrap();

@@ -3,6 +3,7 @@
 mod desk;
 mod ends;
 mod etcd;
+mod holds;
 mod names;
 mod places;
 mod store;

@@ -81,6 +81,13 @@ pub(super) fn acquire(
     })?;
     let ask = wanted.ask(&me, gpus, no_wait, thumbprint);
     let grant = wait(&broker, ask, until, &say)?;
+    if grant.is_shortened {
+        say(&format!(
+            "the devices are lent: another request waits for them, and as long as it does, they are \
+             the program's until {} at the latest",
+            grant.renewable_until
+        ));
+    }
     put(&folder.key(), &key)?;
     put(&folder.lease(), &grant.token)?;
     let number = grant.number;

@@ -112,6 +112,10 @@ pub struct Grant {
     pub expires: Timestamp,
     /// Until when it is renewed at all.
     pub renewable_until: Timestamp,
+    /// Whether that is earlier than it would be if its devices were not lent: another request waits
+    /// for them, and if that leaves, it is later. Brokers of release 0.1.0 lend nothing.
+    #[serde(default)]
+    pub is_shortened: bool,
 }
 
 /// A server of a lease.

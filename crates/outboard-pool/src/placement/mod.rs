@@ -1,11 +1,13 @@
 //! Which devices a request gets: one function of a pool's state and a request, for everybody who
 //! places.
 
+mod foresight;
 mod only;
 mod order;
 mod refusal;
 mod same;
 
+pub use foresight::{Foreseen, foresee};
 pub use refusal::{NotFree, Overdrawn, Refusal};
 
 use crate::state::{Place, Pool, Usage};
@@ -86,7 +88,7 @@ impl Placement for Policy {
         may_be(pool, request)?;
         if !request.only.is_empty() {
             let places = only::choose(pool, request)?;
-            return within_quotas(pool, request, granted(pool, request, &places));
+            return allowed(pool, request, granted(pool, request, &places));
         }
         let mut found = 0;
         for servers in self.attempts(request) {
@@ -100,7 +102,7 @@ impl Placement for Policy {
                 }
             };
             match chosen {
-                Ok(places) => return within_quotas(pool, request, granted(pool, request, &places)),
+                Ok(places) => return allowed(pool, request, granted(pool, request, &places)),
                 Err(most) => found = most,
             }
         }
@@ -149,12 +151,18 @@ fn granted(pool: &Pool, request: &Request, places: &[Place]) -> Vec<Granted> {
 
 /// What is granted, if owner and group may have it: only now is known how much memory exclusive
 /// devices have.
-fn within_quotas(
-    pool: &Pool,
-    request: &Request,
-    granted: Vec<Granted>,
-) -> Result<Vec<Granted>, Refusal> {
-    let wants = Usage::of(&granted);
+fn allowed(pool: &Pool, request: &Request, granted: Vec<Granted>) -> Result<Vec<Granted>, Refusal> {
+    within_quotas(pool, request, &granted)?;
+    Ok(granted)
+}
+
+/// Whether owner and group of the request may have that much more now.
+///
+/// # Errors
+///
+/// If their quotas do not allow it.
+pub fn within_quotas(pool: &Pool, request: &Request, granted: &[Granted]) -> Result<(), Refusal> {
+    let wants = Usage::of(granted);
     let (owner, group) = (&request.owner, &request.group);
     let overdrawn = |has: Usage, quota: crate::state::Quota| {
         (!quota.allows(has.plus(wants))).then_some(Overdrawn { has, wants, quota })
@@ -166,7 +174,7 @@ fn within_quotas(
     if let Some(overdrawn) = overdrawn(pool.usage_of_group(group), quotas.of_group(group)) {
         return Err(Refusal::GroupQuota(group.clone(), overdrawn));
     }
-    Ok(granted)
+    Ok(())
 }
 
 /// Why it is not free, from the ends of the index.

@@ -17,9 +17,10 @@ fn find(pool: &Pool, request: &Request, named: &Named) -> Result<Place, Refusal>
     if slot.class.memory_bytes < request.memory_bytes {
         return Err(Refusal::TooMuchMemory(request.memory_bytes, slot.class.memory_bytes));
     }
+    let place = Place { server, slot: number };
     let fits = slot.fits(request.memory_bytes, request.usage);
-    if !fits || !entry.gives(slot) || !pool.may_take(&slot.class) {
+    if !fits || !entry.gives(slot) || !pool.may_take(place) {
         return Err(Refusal::NamedNotFree(named.clone()));
     }
-    Ok(Place { server, slot: number })
+    Ok(place)
 }

@@ -17,7 +17,7 @@ pub(super) fn devices<'a>(pool: &'a Pool, request: &'a Request, policy: Policy) 
         .iter()
         .filter_map(|server| Some((*server, pool.entry(*server)?)))
         .flat_map(|(server, entry)| {
-            on_server(pool, entry, request, policy)
+            on_server(pool, (server, entry), request, policy)
                 .into_iter()
                 .map(move |(key, slot)| (key, Place { server, slot }))
         })
@@ -29,11 +29,9 @@ pub(super) fn devices<'a>(pool: &'a Pool, request: &'a Request, policy: Policy) 
 
 fn everywhere<'a>(pool: &'a Pool, request: &'a Request, policy: Policy) -> Places<'a> {
     let fitting = pool.index().classes.iter().filter(|(class, _)| {
-        pool.may_take(class)
-            && class.is_wanted(request)
-            && class.memory_bytes >= request.memory_bytes
+        class.is_wanted(request) && class.memory_bytes >= request.memory_bytes
     });
-    match policy {
+    let places: Places<'a> = match policy {
         Policy::BestFit => least_memory(fitting.map(|(_, of)| of), request),
         Policy::Spread => Box::new(fitting.flat_map(move |(class, of)| {
             let slots = move |slot: &Slot| slot.class == *class;
@@ -52,7 +50,8 @@ fn everywhere<'a>(pool: &'a Pool, request: &'a Request, policy: Policy) -> Place
             });
             used.chain(idle)
         })),
-    }
+    };
+    Box::new(places.filter(|place| pool.may_take(*place)))
 }
 
 const FIRST: Place = Place { server: 0, slot: 0 };
@@ -121,17 +120,17 @@ fn key(slot: &Slot, policy: Policy) -> Key {
 /// The devices of a server that fit, best first.
 pub(super) fn on_server(
     pool: &Pool,
-    entry: &Entry,
+    (server, entry): (u32, &Entry),
     request: &Request,
     policy: Policy,
 ) -> Vec<(Key, u8)> {
-    let fits = |slot: &Slot| {
+    let fits = |number: u8, slot: &Slot| {
         entry.gives(slot)
             && slot.fits(request.memory_bytes, request.usage)
-            && pool.may_take(&slot.class)
+            && pool.may_take(Place { server, slot: number })
             && slot.class.is_wanted(request)
     };
-    let slots = (0..).zip(&entry.slots).filter(|(_, slot)| fits(slot));
+    let slots = (0..).zip(&entry.slots).filter(|(number, slot)| fits(*number, slot));
     let mut fitting: Vec<(Key, u8)> =
         slots.map(|(number, slot)| (key(slot, policy), number)).collect();
     fitting.sort_unstable();

@@ -17,7 +17,7 @@ pub(super) fn choose(pool: &Pool, request: &Request, policy: Policy) -> Result<V
     let mut best: Option<Offer> = None;
     for server in order::servers(pool, request, policy) {
         let Some(entry) = pool.entry(server) else { continue };
-        let fitting = order::on_server(pool, entry, request, policy);
+        let fitting = order::on_server(pool, (server, entry), request, policy);
         if fitting.len() < wanted {
             continue;
         }
@@ -43,7 +43,8 @@ pub(super) fn choose(pool: &Pool, request: &Request, policy: Policy) -> Result<V
 fn most_on_one(pool: &Pool, request: &Request, policy: Policy) -> u32 {
     let mut most = 0;
     for (idle, servers) in pool.index().by_idle.iter().rev() {
-        for entry in servers.iter().filter_map(|server| pool.entry(*server)) {
+        let there = |server: &u32| Some((*server, pool.entry(*server)?));
+        for entry in servers.iter().filter_map(there) {
             if request.usage == Use::Exclusive && *idle as usize <= most {
                 return u32::try_from(most).unwrap_or(u32::MAX);
             }

@@ -10,8 +10,8 @@ pub(crate) use entry::{Entry, Slot};
 pub(crate) use index::{Index, OfClass, Place};
 
 use crate::words::{
-    Condition, Device, Granted, GroupName, Label, LeaseNumber, Malformed, OwnerName, Request,
-    Server, ServerName,
+    Condition, Device, Granted, GroupName, Label, LeaseNumber, Malformed, Named, OwnerName,
+    Request, Server, ServerName,
 };
 use accounts::Accounts;
 use class::Class;
@@ -53,8 +53,8 @@ pub struct Pool {
     accounts: Accounts,
     leases: BTreeMap<LeaseNumber, Holder>,
     quotas: Quotas,
-    /// Kinds of devices that placement leaves alone.
-    reserved: BTreeSet<Class>,
+    /// Devices that placement leaves alone.
+    apart: BTreeSet<Place>,
 }
 
 fn labels(entry: &Entry) -> impl Iterator<Item = Label> {
@@ -210,8 +210,7 @@ impl Pool {
     }
 
     /// The kinds of devices (model, memory, capability) that would do for the request if all were
-    /// free, as numbers below [`Pool::kinds_there`]. A number is a kind's until a server is
-    /// registered or removed.
+    /// free, as numbers. A number is a kind's until a server is registered or removed.
     pub fn kinds(&self, request: &Request) -> impl Iterator<Item = usize> {
         let classes = self.index.classes.keys().enumerate();
         let would_do =
@@ -219,18 +218,16 @@ impl Pool {
         classes.filter(move |(_, class)| would_do(class)).map(|(number, _)| number)
     }
 
-    /// Has placement leave devices of these kinds alone from now on, and of no others: somebody
-    /// waits for them who comes first.
-    pub fn reserve(&mut self, kinds: &BTreeSet<usize>) {
-        let classes = self.index.classes.keys().enumerate();
-        let reserved = classes.filter(|(number, _)| kinds.contains(number));
-        self.reserved = reserved.map(|(_, class)| class.clone()).collect();
-    }
-
-    /// How many kinds of devices there are.
-    #[must_use]
-    pub fn kinds_there(&self) -> usize {
-        self.index.classes.len()
+    /// Has placement leave these devices alone from now on, and no others: they are kept for
+    /// somebody. One whose server is registered anew or removed is kept no longer.
+    pub fn set_apart<'a>(&mut self, devices: impl IntoIterator<Item = &'a Named>) {
+        let place = |named: &Named| {
+            let (server, entry) = self.find(&named.server)?;
+            let mut slots = (0..).zip(&entry.slots);
+            let (slot, _) = slots.find(|(_, slot)| slot.uuid == named.device)?;
+            Some(Place { server, slot })
+        };
+        self.apart = devices.into_iter().filter_map(place).collect();
     }
 
     /// What an owner has.
@@ -270,8 +267,8 @@ impl Pool {
         self.entry(place.server)?.slots.get(usize::from(place.slot))
     }
 
-    pub(crate) fn may_take(&self, class: &Class) -> bool {
-        self.reserved.is_empty() || !self.reserved.contains(class)
+    pub(crate) fn may_take(&self, place: Place) -> bool {
+        self.apart.is_empty() || !self.apart.contains(&place)
     }
 
     pub(crate) fn index(&self) -> &Index {
@@ -296,6 +293,7 @@ impl Pool {
     fn withdraw(&mut self, number: u32) {
         let Some(entry) = self.entries[number as usize].take() else { return };
         self.index.remove(number, &entry);
+        self.apart.retain(|place| place.server != number);
         for label in labels(&entry) {
             if let Some(servers) = self.labels.get_mut(&label) {
                 servers.remove(&number);

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 const MOST_DEVICES: u32 = 4096;
 
 /// On which servers the devices may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Servers {
     /// On any: the policy prefers some.

@@ -39,7 +39,7 @@ impl From<Share> for u8 {
 }
 
 /// Whether others may use the device at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Use {
     /// Nobody else, and all of its memory.
