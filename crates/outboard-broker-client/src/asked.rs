@@ -9,7 +9,7 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use outboard_pool::api::{PROOF_HEADER, Refused};
+use outboard_pool::api::{PROOF_HEADER, PoolView, Refused};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
@@ -29,9 +29,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const FAILOVER: Duration = Duration::from_secs(8);
 /// The pause after none of them has.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The most bytes of an answer, unless there is another limit: a pool of as many servers as may be,
-/// each with as many devices and labels as it may have.
+/// The most bytes of an answer, unless there is another limit. A broker of release 0.1.0 tells all
+/// of the pool at once: as many servers as may be, each with as many devices and labels.
 const LONGEST: usize = 256 << 20;
+
+/// The most pages of a pool: many times as many as the largest one has.
+const MOST_PAGES: usize = 4096;
 
 /// How long a broker may take for an answer.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +87,22 @@ impl Broker {
     ) -> Result<T, AskError> {
         let bytes = self.bytes(method, path, body).await?;
         serde_json::from_slice(&bytes).map_err(|error| self.strange(&error))
+    }
+
+    /// All of the pool, page after page. A broker of release 0.1.0 tells all of it in one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Broker::ask`], or if there are too many pages.
+    pub async fn pool(&self) -> Result<PoolView, AskError> {
+        let page = async |path: &str| self.ask::<PoolView>(Method::GET, path, None::<&()>).await;
+        let mut pool = page("/v1/pool").await?;
+        for _ in 1..MOST_PAGES {
+            let Some(told) = &pool.next else { return Ok(pool) };
+            let next = page(&format!("/v1/pool?after={told}")).await?;
+            pool.append(next);
+        }
+        Err(self.strange(&format!("it tells the pool in more than {MOST_PAGES} pages")))
     }
 
     /// The same for an answer that is text.

@@ -4,6 +4,7 @@ use crate::asked::{Broker, Method};
 use crate::connect::Access;
 use crate::error::AskError;
 use hyper::body::Bytes;
+use outboard_pool::api::PoolView;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
@@ -33,6 +34,15 @@ impl Blocking {
     /// As there.
     pub fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, AskError> {
         self.runtime.block_on(self.broker.ask(method, path, None::<&()>))
+    }
+
+    /// As [`Broker::pool`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn pool(&self) -> Result<PoolView, AskError> {
+        self.runtime.block_on(self.broker.pool())
     }
 
     /// As [`Broker::ask`], with a body.

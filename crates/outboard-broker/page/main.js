@@ -78,10 +78,21 @@ function welcome(someone) {
   at('leases-section').hidden = !who.role;
 }
 
+/** All of the pool, page after page. */
+async function whole(signal) {
+  const pool = await ask('/v1/pool', token(), { signal });
+  while (pool.next) {
+    const page = await ask(`/v1/pool?after=${pool.next}`, token(), { signal });
+    for (const list of ['servers', 'leases', 'queue', 'owners']) pool[list].push(...page[list]);
+    pool.next = page.next;
+  }
+  return pool;
+}
+
 /** What is shown, as it is now; the past only now and then. */
 async function look(signal) {
   const someone = who ?? await visitor(signal);
-  const pool = await ask('/v1/pool', token(), { signal });
+  const pool = await whole(signal);
   let past = null;
   if (Date.now() - pastAsked >= PAST_EACH) {
     const path = `/v1/history?seconds=${at('span').value}&points=${PIECES}`;

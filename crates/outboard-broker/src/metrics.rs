@@ -229,6 +229,7 @@ mod tests {
             leases: vec![lease.clone(), LeaseView { over: None, ..lease }],
             queue: vec![ticket(9), ticket(70)],
             owners: vec![of],
+            next: None,
         }
     }
 

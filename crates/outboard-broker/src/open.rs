@@ -2,7 +2,7 @@
 //! used, and nothing of who uses them, where they are reached or what runs there.
 
 use hyper::body::Bytes;
-use outboard_pool::api::{DeviceView, PoolView, ServerView, TicketView};
+use outboard_pool::api::{DeviceView, PoolView, ServerView, TicketView, Told};
 use outboard_pool::words::{DeviceUuid, OwnerName};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,22 +17,37 @@ const SAME_FOR: Duration = Duration::from_secs(1);
 /// What everybody gets.
 #[derive(Debug, Default)]
 pub(crate) struct OpenView {
-    made: RefCell<Option<(Instant, Bytes)>>,
+    made: RefCell<Option<(Instant, Vec<Bytes>)>>,
 }
 
 impl OpenView {
-    /// The pool in JSON, which all who ask at about the same time share.
-    pub(crate) fn pool(&self, look: impl FnOnce() -> PoolView) -> Option<Bytes> {
+    /// What of the pool comes after that, in JSON. All who ask at about the same time share it.
+    pub(crate) fn pool(&self, told: &Told, look: impl Fn(&Told) -> PoolView) -> Option<Bytes> {
         let mut made = self.made.borrow_mut();
-        if let Some((when, text)) = &*made
-            && when.elapsed() < SAME_FOR
-        {
-            return Some(text.clone());
+        let is_old = |(when, _): &(Instant, _)| when.elapsed() >= SAME_FOR;
+        if made.as_ref().is_none_or(is_old) {
+            *made = Some((Instant::now(), all_pages(look)?));
         }
-        let text = Bytes::from(serde_json::to_vec(&without_names(look())).ok()?);
-        *made = Some((Instant::now(), text.clone()));
-        Some(text)
+        let (_, pages) = made.as_ref()?;
+        let place = usize::try_from(told.ticket.unwrap_or(0)).ok()?;
+        // There may be fewer by now.
+        pages.get(place).or(pages.last()).cloned()
     }
+}
+
+/// All pages. What the broker has told of others says names: the next one is known by its place.
+fn all_pages(look: impl Fn(&Told) -> PoolView) -> Option<Vec<Bytes>> {
+    let mut pages = Vec::new();
+    let mut next = Some(Told::default());
+    while let Some(told) = next {
+        let mut page = look(&told);
+        next = page.next.take();
+        let mut shown = without_names(page);
+        let following = u64::try_from(pages.len() + 1).ok();
+        shown.next = next.is_some().then(|| Told { ticket: following, ..Told::default() });
+        pages.push(Bytes::from(serde_json::to_vec(&shown).ok()?));
+    }
+    Some(pages)
 }
 
 /// The same without names of people, and without what only they need.
@@ -44,6 +59,7 @@ fn without_names(view: PoolView) -> PoolView {
         leases: Vec::new(),
         queue: view.queue.iter().filter_map(ticket).collect(),
         owners: Vec::new(),
+        next: None,
     }
 }
 
@@ -147,6 +163,7 @@ mod tests {
             leases: vec![lease],
             queue: vec![ticket],
             owners: vec![of],
+            next: None,
         };
         let said = serde_json::to_string(&without_names(view)).unwrap();
         assert!(!said.contains("secret") && !said.contains("4711"), "{said}");
@@ -158,7 +175,7 @@ mod tests {
     #[test]
     fn many_who_ask_share_an_answer() {
         let looks = std::cell::Cell::new(0);
-        let look = || {
+        let look = |_: &Told| {
             looks.set(looks.get() + 1);
             PoolView {
                 release: String::new(),
@@ -167,18 +184,45 @@ mod tests {
                 leases: Vec::new(),
                 queue: Vec::new(),
                 owners: Vec::new(),
+                next: None,
             }
         };
         let open = OpenView::default();
-        let first = open.pool(look).unwrap();
+        let first = open.pool(&Told::default(), look).unwrap();
         for _ in 0..100 {
             // They share the memory, too.
-            assert_eq!(open.pool(look).unwrap().as_ptr(), first.as_ptr());
+            assert_eq!(open.pool(&Told::default(), look).unwrap().as_ptr(), first.as_ptr());
         }
         assert_eq!(looks.get(), 1);
         let long_ago = Instant::now().checked_sub(SAME_FOR).unwrap();
-        *open.made.borrow_mut() = Some((long_ago, first));
-        open.pool(look).unwrap();
+        *open.made.borrow_mut() = Some((long_ago, vec![first]));
+        open.pool(&Told::default(), look).unwrap();
         assert_eq!(looks.get(), 2);
+    }
+
+    #[test]
+    fn the_next_page_is_known_by_its_place_and_not_by_names() {
+        let look = |told: &Told| {
+            let page = told.ticket.unwrap_or(70);
+            let owner = Some("secret-owner".parse().unwrap());
+            PoolView {
+                release: String::new(),
+                policy: format!("page {page}"),
+                servers: Vec::new(),
+                leases: Vec::new(),
+                queue: Vec::new(),
+                owners: Vec::new(),
+                next: (page < 72).then(|| Told { ticket: Some(page + 1), owner, ..told.clone() }),
+            }
+        };
+        let open = OpenView::default();
+        let (mut told, mut seen) = (Some(Told::default()), Vec::new());
+        while let Some(after) = told {
+            let text = open.pool(&after, look).unwrap();
+            assert!(!String::from_utf8_lossy(&text).contains("secret"));
+            let page: PoolView = serde_json::from_slice(&text).unwrap();
+            (told, seen) = (page.next, [seen, vec![page.policy]].concat());
+        }
+        assert_eq!(seen, ["page 70", "page 71", "page 72"]);
     }
 }

@@ -145,9 +145,28 @@ func (c *Client) Me(ctx context.Context) (*Me, error) {
 	return ask[Me](ctx, c, http.MethodGet, "/v1/me", nil)
 }
 
-// Pool asks for all that may be seen.
+// The most pages of a pool: many times as many as the largest one has.
+const mostPages = 4096
+
+// Pool asks for all that may be seen, page after page.
 func (c *Client) Pool(ctx context.Context) (*Pool, error) {
-	return ask[Pool](ctx, c, http.MethodGet, "/v1/pool", nil)
+	pool, err := ask[Pool](ctx, c, http.MethodGet, "/v1/pool", nil)
+	if err != nil {
+		return nil, err
+	}
+	for range mostPages {
+		if pool.Next == "" {
+			return pool, nil
+		}
+		page, err := ask[Pool](ctx, c, http.MethodGet, "/v1/pool?after="+pool.Next, nil)
+		if err != nil {
+			return nil, err
+		}
+		pool.Servers = append(pool.Servers, page.Servers...)
+		pool.Leases = append(pool.Leases, page.Leases...)
+		pool.Next = page.Next
+	}
+	return nil, fmt.Errorf("the broker tells the pool in more than %d pages", mostPages)
 }
 
 // Ask asks for a lease; asked again for the same purpose, the broker says how that stands.

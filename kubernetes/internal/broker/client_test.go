@@ -1,6 +1,10 @@
 package broker_test
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,6 +52,32 @@ func TestWhoIsBelieved(t *testing.T) {
 	}
 	if _, err := client.Me(t.Context()); err == nil || broker.IsFinal(err) || broker.IsUnknown(err) {
 		t.Errorf("a stranger is told %v", err)
+	}
+}
+
+// What is more than a page is asked for page after page.
+func TestAPoolIsReadInPages(t *testing.T) {
+	pages := map[string]string{
+		"":            `{"servers": [{"name": "gpu1"}], "leases": [], "next": "gpu1,,7,a@b"}`,
+		"gpu1,,7,a@b": `{"servers": [{"name": "gpu2"}], "leases": [{"number": 7}]}`,
+	}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, after, _ := strings.Cut(r.URL.RawQuery, "after=")
+		fmt.Fprint(w, pages[after])
+	}))
+	defer server.Close()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fingerprint := fmt.Sprintf("sha256:%x", sha256.Sum256(server.Certificate().Raw))
+	client, err := broker.New(broker.Access{URL: server.URL, Fingerprint: fingerprint, TokenFile: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := client.Pool(t.Context())
+	if err != nil || len(pool.Servers) != 2 || len(pool.Leases) != 1 {
+		t.Fatalf("%+v, %v", pool, err)
 	}
 }
 

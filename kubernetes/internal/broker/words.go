@@ -7,6 +7,8 @@ import "time"
 type Pool struct {
 	Servers []Server `json:"servers"`
 	Leases  []Lease  `json:"leases"`
+	// After what the next page goes on, if there is one.
+	Next string `json:"next"`
 }
 
 // Server is a server of the pool.

@@ -74,6 +74,7 @@ mod packaging;
 mod pages;
 mod pool;
 mod pool_page;
+mod pool_pages;
 mod pool_queue;
 mod pool_reload;
 mod pool_servers;

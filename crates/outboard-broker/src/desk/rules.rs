@@ -65,6 +65,10 @@ pub(super) const MOST_KINDS_OF_AN_OWNER: usize = 256;
 /// The most servers of one owner.
 pub(super) const MOST_SERVERS_OF_AN_OWNER: usize = 1024;
 
+/// How much of each list of the pool is told at once: about as many devices, or leases, or owners.
+/// A page has a few MB, and fewer than 32.
+pub(super) const MOST_TOLD: usize = 4096;
+
 /// An expired lease may still be believed for so long: a server's clock may be behind, and it may
 /// think that its own is ahead.
 pub(super) fn is_surely_over(expires: Timestamp, now: Timestamp) -> bool {

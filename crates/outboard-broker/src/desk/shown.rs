@@ -1,26 +1,85 @@
 //! What people see of the desk.
 
+use super::rules::MOST_TOLD;
 use super::{Desk, Kept, Kind, No};
 use jiff::Timestamp;
 use outboard_pool::api::{
-    DeviceView, HistoryView, LeaseView, OwnerView, Point, PoolView, ServerView, TicketView,
+    DeviceView, HistoryView, LeaseView, OwnerView, Point, PoolView, ServerView, TicketView, Told,
     UsageView, Why,
 };
 use outboard_pool::words::{Condition, Granted, Health, LeaseNumber, OwnerName, Server, Size, Use};
 use std::collections::BTreeSet;
 
+/// The parts of lists that are told at once.
+struct Page {
+    /// How much a list may still say: about as many devices.
+    most: usize,
+    is_last: bool,
+}
+
+impl Page {
+    /// As much of a list as fits, at least one of it; and what it ends with.
+    fn of<T, K>(
+        &mut self,
+        list: impl Iterator<Item = T>,
+        (key, size): (impl Fn(&T) -> K, impl Fn(&T) -> usize),
+    ) -> (Vec<T>, Option<K>) {
+        let (mut part, mut sum) = (Vec::new(), 0_usize);
+        for one in list {
+            sum = sum.saturating_add(size(&one));
+            if sum > self.most && !part.is_empty() {
+                self.is_last = false;
+                break;
+            }
+            part.push(one);
+        }
+        let last = part.last().map(key);
+        (part, last)
+    }
+}
+
+fn size_of_server(server: &ServerView) -> usize {
+    1 + server.devices.iter().map(|device| 1 + device.leases.len() / 16).sum::<usize>()
+}
+
 impl Desk {
     /// All of it.
     #[must_use]
     pub fn view(&self, release: &str) -> PoolView {
-        PoolView {
-            release: release.into(),
-            policy: self.rules.policy.to_string(),
-            servers: self.pool.servers().filter_map(|server| self.server_view(server)).collect(),
-            leases: self.held().map(|kept| self.lease_view(kept)).collect(),
-            queue: self.queue_view(),
-            owners: self.owners_view(),
-        }
+        self.page_of(release, &Told::default(), usize::MAX)
+    }
+
+    /// What of it comes after that, as much as is told at once.
+    #[must_use]
+    pub fn page(&self, release: &str, told: &Told) -> PoolView {
+        self.page_of(release, told, MOST_TOLD)
+    }
+
+    fn page_of(&self, release: &str, told: &Told, most: usize) -> PoolView {
+        let mut page = Page { most, is_last: true };
+        let servers =
+            self.pool.servers().filter(|server| Some(&server.name) > told.server.as_ref());
+        let servers = servers.filter_map(|server| self.server_view(server));
+        let key = |server: &ServerView| server.name.clone();
+        let (servers, server) = page.of(servers, (key, size_of_server));
+        let leases = self.held().filter(|kept| Some(kept.lease.number) > told.lease);
+        let leases = leases.map(|kept| self.lease_view(kept));
+        let size = |lease: &LeaseView| 1 + lease.devices.len();
+        let (leases, lease) = page.of(leases, (|lease: &LeaseView| lease.number, size));
+        let queue = self.queue_view(told.ticket);
+        let (queue, ticket) = page.of(queue, (|of: &TicketView| of.ticket, |_: &TicketView| 1));
+        let owners = self.owners_view(told.owner.as_ref());
+        let key = |owner: &OwnerView| owner.owner.clone();
+        let (owners, owner) = page.of(owners.into_iter(), (key, |_: &OwnerView| 1));
+        let told = told.clone();
+        let next = (!page.is_last).then(|| Told {
+            server: server.or(told.server),
+            lease: lease.or(told.lease),
+            ticket: ticket.or(told.ticket),
+            owner: owner.or(told.owner),
+        });
+        let policy = self.rules.policy.to_string();
+        PoolView { release: release.into(), policy, servers, leases, queue, owners, next }
     }
 
     /// What owners have had.
@@ -185,7 +244,7 @@ impl Desk {
         }
     }
 
-    fn queue_view(&self) -> Vec<TicketView> {
+    fn queue_view(&self, after: Option<u64>) -> impl Iterator<Item = TicketView> {
         let shown = |(place, (number, ticket)): (u32, (&u64, &super::queue::Ticket))| {
             let request = &ticket.ask.request;
             TicketView {
@@ -203,10 +262,11 @@ impl Desk {
                 }),
             }
         };
-        (1..).zip(&self.queue.waiting).map(shown).collect()
+        let first = after.map_or(0, |after| after.saturating_add(1));
+        (self.queue.place(first)..).zip(self.queue.waiting.range(first..)).map(shown)
     }
 
-    fn owners_view(&self) -> Vec<OwnerView> {
+    fn owners_view(&self, after: Option<&OwnerName>) -> Vec<OwnerView> {
         let having = self.held().map(|kept| &kept.lease.owner);
         let waiting = self.queue.waiting.values().map(|ticket| &ticket.ask.request.owner);
         let named = self.rules.groups.keys().chain(self.rules.quotas.owners.keys());
@@ -222,7 +282,7 @@ impl Desk {
                 quota: self.rules.quotas.of_owner(owner),
             }
         };
-        all.into_iter().map(shown).collect()
+        all.into_iter().filter(|owner| Some(*owner) > after).map(shown).collect()
     }
 }
 

@@ -13,7 +13,7 @@ use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
-use outboard_pool::api::{PROOF_HEADER, Refused};
+use outboard_pool::api::{PROOF_HEADER, Refused, Told};
 use outboard_pool::lease::proven;
 use outboard_pool::words::{LeaseNumber, Purpose, ServerName};
 use serde::Serialize;
@@ -125,7 +125,10 @@ fn redirect(leader: &str, path: &str) -> Option<Answer> {
 /// What a broker with an open view says to those who show nothing. They have a stranger's place.
 fn answer_anybody(service: &Service, request: &Request<Incoming>) -> Option<Answer> {
     match (request.method(), request.uri().path()) {
-        (&Method::GET, "/v1/pool") => Some(respond(StatusCode::OK, JSON, service.open_pool()?)),
+        (&Method::GET, "/v1/pool") => {
+            let page = service.open_pool(&told(request).ok()?)?;
+            Some(respond(StatusCode::OK, JSON, page))
+        }
         (&Method::GET, "/v1/history") => json(&service.open_history(span(request))?).ok(),
         _ => None,
     }
@@ -208,7 +211,7 @@ async fn answer_known(
             service.forget(caller, &name).await?;
             Ok(respond(StatusCode::OK, JSON, "{}"))
         }
-        (&Method::GET, ["v1", "pool"]) => json(&service.pool(caller)?),
+        (&Method::GET, ["v1", "pool"]) => json(&service.page(caller, &told(&request)?)?),
         (&Method::GET, ["v1", "history"]) => json(&service.history(caller, span(&request))?),
         (&Method::GET, ["v1", "usage"]) => json(&service.usage(caller)?),
         (&Method::GET, ["metrics"]) => {
@@ -233,6 +236,13 @@ fn wait(query: &str) -> Duration {
 fn span<B>(request: &Request<B>) -> (u32, u32) {
     let query = request.uri().query().unwrap_or_default();
     (parameter(query, "seconds").unwrap_or(3600), parameter(query, "points").unwrap_or(360))
+}
+
+/// After what the caller wants to see the pool.
+fn told<B>(request: &Request<B>) -> Result<Told, No> {
+    let query = request.uri().query().unwrap_or_default();
+    let told: Option<String> = parameter(query, "after");
+    Ok(told.map(|text| text.parse()).transpose()?.unwrap_or_default())
 }
 
 fn parameter<T: FromStr>(query: &str, name: &str) -> Option<T> {

@@ -11,7 +11,7 @@ use hyper::body::Bytes;
 use jiff::Timestamp;
 use outboard_auth::tokens::Known;
 use outboard_pool::api::{
-    Beat, BeatAnswer, Grant, HistoryView, Me, PoolView, Prolong, Role, UsageView, Why,
+    Beat, BeatAnswer, Grant, HistoryView, Me, PoolView, Prolong, Role, Told, UsageView, Why,
 };
 use outboard_pool::lease::{Lease, PublicKey, SigningKey, sign};
 use outboard_pool::words::{LeaseNumber, ServerName};
@@ -271,6 +271,12 @@ impl Service {
         Ok(self.desk.borrow().view(RELEASE))
     }
 
+    /// What of the pool comes after that.
+    pub(crate) fn page(&self, caller: &Caller, told: &Told) -> Result<PoolView, No> {
+        caller.may_look()?;
+        Ok(self.desk.borrow().page(RELEASE, told))
+    }
+
     pub(crate) fn history(
         &self,
         caller: &Caller,
@@ -281,8 +287,8 @@ impl Service {
     }
 
     /// What everybody may see, if so.
-    pub(crate) fn open_pool(&self) -> Option<Bytes> {
-        self.open.as_ref()?.pool(|| self.desk.borrow().view(RELEASE))
+    pub(crate) fn open_pool(&self, told: &Told) -> Option<Bytes> {
+        self.open.as_ref()?.pool(told, |told| self.desk.borrow().page(RELEASE, told))
     }
 
     /// The same of the past.

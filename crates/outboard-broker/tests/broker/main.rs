@@ -5,6 +5,7 @@ mod ends;
 mod etcd;
 mod holds;
 mod names;
+mod pages;
 mod places;
 mod store;
 mod world;

@@ -139,7 +139,7 @@ pub(crate) fn end(
 }
 
 fn view(broker: &Blocking) -> Result<PoolView> {
-    Ok(broker.ask(Method::GET, "/v1/pool").map_err(|error| failed(&error))?)
+    Ok(broker.pool().map_err(|error| failed(&error))?)
 }
 
 fn show(form: Form, all: &impl Serialize, table: impl FnOnce() -> Table) -> Result<()> {

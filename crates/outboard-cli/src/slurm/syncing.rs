@@ -90,7 +90,7 @@ fn look(
     prolonger: &mut Prolonger,
 ) -> Result<(), Failure> {
     let me: Me = broker.ask(Method::GET, "/v1/me").map_err(|error| failed(&error))?;
-    let pool: PoolView = broker.ask(Method::GET, "/v1/pool").map_err(|error| failed(&error))?;
+    let pool = broker.pool().map_err(|error| failed(&error))?;
     let number = seen.most_of_late(devices_for(&pool, &me.owner));
     let line = licenses::line(args.other_licenses.as_deref(), LICENSE, number);
     let written = follow(&args.licenses, &line);

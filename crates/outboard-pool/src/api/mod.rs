@@ -15,7 +15,7 @@
 //! | `DELETE /v1/leases/N` | its owner, its asker, admin | | nothing |
 //! | `GET /v1/leases/N/why` | all but servers | | [`Why`] |
 //! | `DELETE /v1/servers/NAME` | admin | | nothing |
-//! | `GET /v1/pool` | all but servers | | [`PoolView`] |
+//! | `GET /v1/pool?after=TOLD` | all but servers | | a page of the [`PoolView`], [`PoolView::next`] |
 //! | `GET /v1/history?seconds=N&points=N` | all but servers | | [`HistoryView`] |
 //! | `GET /v1/usage` | all but servers | | a list of [`UsageView`] |
 //! | `GET /metrics` | all but servers | | OpenMetrics |
@@ -26,12 +26,14 @@
 mod ask;
 mod beat;
 mod history;
+mod page;
 mod role;
 mod view;
 
 pub use ask::{Ask, Grant, Me, Prolong, Reach, Standing};
 pub use beat::{Beat, BeatAnswer, LEASES_OF_A_SERVER, LeaseUse, PROOF_HEADER};
 pub use history::{HistoryView, Point};
+pub use page::Told;
 pub use role::Role;
 pub use view::{
     DeviceView, LeaseView, OwnerView, PoolView, ServerView, TicketView, UsageView, Why,

@@ -1,5 +1,6 @@
 //! What somebody sees of a pool.
 
+use super::Told;
 use crate::state::Quota;
 use crate::words::{
     Capability, Condition, DeviceUuid, Granted, GroupName, Health, LabelText, LeaseNumber,
@@ -10,7 +11,7 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// All of it.
+/// All of it, or a page: of each list a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolView {
     /// The broker's release.
@@ -25,6 +26,10 @@ pub struct PoolView {
     pub queue: Vec<TicketView>,
     /// Who has a lease, waits, or has a quota of its own.
     pub owners: Vec<OwnerView>,
+    /// After what the next page goes on, if there is one. Brokers of release 0.1.0 tell all at
+    /// once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Told>,
 }
 
 /// A server.

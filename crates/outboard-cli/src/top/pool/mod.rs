@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
-use outboard_broker_client::{AskError, Blocking, Method};
+use outboard_broker_client::{AskError, Blocking};
 use outboard_pool::api::PoolView;
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
@@ -27,7 +27,7 @@ pub(super) struct Pool {
 }
 
 fn look(broker: &Blocking) -> Look {
-    broker.ask(Method::GET, "/v1/pool")
+    broker.pool()
 }
 
 impl Pool {

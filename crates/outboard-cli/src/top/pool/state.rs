@@ -43,6 +43,7 @@ impl Default for PoolState {
                 leases: Vec::new(),
                 queue: Vec::new(),
                 owners: Vec::new(),
+                next: None,
             },
             seen: Timestamp::now(),
             missed: None,

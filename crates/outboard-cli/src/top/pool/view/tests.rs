@@ -83,6 +83,7 @@ fn view() -> PoolView {
         leases: vec![lease(1, "ada", "GPU-0", Use::Exclusive), lease(2, "bob", "GPU-1", quarter)],
         queue: vec![ticket],
         owners: Vec::new(),
+        next: None,
     }
 }
 

@@ -1,0 +1,46 @@
+//! A pool that is more than a page.
+
+use outboard_broker_client::{Broker, Method};
+use outboard_e2e::{PlayedServer, PoolBroker, command};
+use outboard_pool::api::{Ask, PoolView, Standing};
+use outboard_pool::words::{Request, Share, Use};
+
+#[test]
+fn a_pool_of_more_than_a_page_is_shown_whole() {
+    // A page says about 4,096 devices of leases; these are two of it each.
+    const OWNERS: usize = 3;
+    const EACH: usize = 700;
+    let broker = PoolBroker::start(&["--life", "10m"]);
+    let _server = PlayedServer::start(&broker, &broker.token("server", "gpu1"), "gpu1", 32);
+    let part = Use::Shared(Share::try_from(1).unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let tasks = tokio::task::LocalSet::new();
+    for owner in 0..OWNERS {
+        let owner = format!("owner{owner}");
+        let access = broker.settings(&broker.token("client", &owner)).access().unwrap();
+        let (owner, group) = (owner.parse().unwrap(), "everybody".parse().unwrap());
+        let request =
+            Request { memory_bytes: 1 << 20, usage: part, ..Request::new(owner, group, 1) };
+        let ask = Ask::new(request, "ab".repeat(32).parse().unwrap());
+        tasks.spawn_local(async move {
+            let mut connection = Broker::new(access).open().await.unwrap();
+            for _ in 0..EACH {
+                let standing = connection.ask(Method::POST, "/v1/requests", Some(&ask)).await;
+                assert!(matches!(standing, Ok(Standing::Granted(_))), "{standing:?}");
+            }
+        });
+    }
+    runtime.block_on(tasks);
+    let viewer = broker.token("viewer", "eve");
+    let first: PoolView = broker.for_token(&viewer).ask(Method::GET, "/v1/pool").unwrap();
+    assert!(first.next.is_some() && first.leases.len() < OWNERS * EACH);
+    assert_eq!(broker.for_token(&viewer).pool().unwrap().leases.len(), OWNERS * EACH);
+    let shown = command()
+        .args(["pool", "leases", "--json"])
+        .envs(broker.variables(&viewer))
+        .output()
+        .expect("outboard starts");
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let shown: Vec<serde_json::Value> = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown.len(), OWNERS * EACH);
+}
