@@ -81,14 +81,13 @@ fn target_dir() -> PathBuf {
     util::target_dir().join("fuzz")
 }
 
-/// Builds the targets. They share third-party crates with the workspace's other tests, since cargo
-/// gives the wrapper only the workspace's own crates to compile.
+/// Builds the targets. They share third-party crates with the workspace's other tests, since only
+/// the workspace's own crates have another compiler.
 fn build() -> Result<Vec<Program>> {
     step("building the fuzz targets");
     let targets = format!("{PREFIX}*");
     let wanted = ["--workspace", "--features", "outboard-fuzz/libfuzzer", "--test", &targets];
-    let wrapper = root().join("fuzz/rustc.sh");
-    test::build(&root(), &wanted, &[("RUSTC_WORKSPACE_WRAPPER", wrapper.as_os_str())])
+    test::build(&root(), &wanted, Some(&root().join("fuzz/rustc.sh")))
 }
 
 fn fuzz(name: &str, executable: &Path, largest: u32, seconds: u64) -> Result<()> {

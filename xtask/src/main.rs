@@ -24,6 +24,7 @@ mod kubernetes;
 mod latency;
 #[cfg(test)]
 mod layers;
+mod lints;
 mod machines;
 mod miri;
 mod mixed;

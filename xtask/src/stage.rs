@@ -17,6 +17,7 @@
 //! share                                 completions and manual pages
 //! ```
 
+use crate::lints;
 use crate::util::{self, root, step};
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -114,11 +115,14 @@ impl Dist {
     pub(crate) fn build(profile: Profile) -> Result<Self> {
         let (name, folder) = profile.names();
         step(&format!("building the command, the client library and the software device ({name})"));
-        let mut cargo = util::cargo();
-        cargo.current_dir(root()).arg("build");
-        match profile {
-            Profile::Tests => _ = cargo.args(["--workspace", "--lib", "--bins", "--examples"]),
-            _ => PACKAGES.iter().for_each(|package| _ = cargo.args(["--package", package])),
+        let mut cargo;
+        if let Profile::Tests = profile {
+            cargo = lints::cargo();
+            cargo.args(["build", "--workspace", "--lib", "--bins", "--examples"]);
+        } else {
+            cargo = util::cargo();
+            cargo.current_dir(root()).arg("build");
+            PACKAGES.iter().for_each(|package| _ = cargo.args(["--package", package]));
         }
         util::run(cargo.args(["--profile", name]))?;
 

@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::programs;
 use crate::stage::{Dist, Profile};
 use crate::util::{self, root};
+use crate::{lints, programs};
 use beside::Beside;
 pub(crate) use count::{Count, Failure, padded_failures};
 pub(crate) use executables::{Program, build, built};
@@ -114,13 +114,16 @@ const BESIDE: [Step; 9] = [
 
 const STEPS: [Step; 12] = [
     step_of("format", |_| one(cargo(["fmt", "--all", "--check"]))),
+    // All that later steps use is built.
     step_of("lints", |_| {
-        one(cargo(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
+        let tests = executables::build(&root(), &["--workspace"], Some(&lints::compiler()));
+        done(Dist::build(Profile::Tests).and(tests))
     }),
     step_of("generated code", |_| one(xtask(["codegen", "--check"]))),
     step_of("unit tests", |args| {
         let Found { count, spent } = runner::run(&Wanted {
             workspace: &root(),
+            compiler: Some(&lints::compiler()),
             packages: |package| package != Path::new(END_TO_END),
             env: &[],
             limit: args.limit(),
@@ -131,6 +134,7 @@ const STEPS: [Step; 12] = [
     step_of("end to end", |args| {
         runner::run(&Wanted {
             workspace: &root(),
+            compiler: Some(&lints::compiler()),
             packages: |package| package == Path::new(END_TO_END),
             env: &[("OUTBOARD_TEST_DRIVER", &args.driver)],
             limit: args.limit(),
@@ -154,7 +158,8 @@ const STEPS: [Step; 12] = [
 /// Whatever tests [`Args::workspace`] has.
 const OTHER_WORKSPACE: Step = step_of("tests", |args| {
     let workspace = args.workspace.as_deref().context("no other workspace is named")?;
-    runner::run(&Wanted { workspace, packages: |_| true, env: &[], limit: args.limit() })
+    let limit = args.limit();
+    runner::run(&Wanted { workspace, compiler: None, packages: |_| true, env: &[], limit })
 });
 
 /// The folder of the end-to-end tests.
@@ -319,7 +324,8 @@ fn examples() -> Result<Count> {
 
 /// Runs examples in comments; what the programs of tests said is the second value.
 fn documented(args: &[&str]) -> Result<(Count, String)> {
-    let mut cargo = cargo(["test", "--workspace", "--doc", "--no-fail-fast", "--quiet", "--"]);
+    let mut cargo = lints::cargo();
+    cargo.args(["test", "--workspace", "--doc", "--no-fail-fast", "--quiet", "--"]);
     let output = cargo.args(args).stderr(Stdio::inherit()).output();
     let output = output.context("cannot start `cargo test --doc`")?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

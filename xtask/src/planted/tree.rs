@@ -76,7 +76,7 @@ impl Tree {
         let target = self.target.to_string_lossy();
         let mut args = vec!["--target-dir", &*target, "--jobs", &self.compilers];
         args.extend(programs.iter().map(String::as_str));
-        test::build(&self.source, &args, &[])
+        test::build(&self.source, &args, None)
     }
 
     /// Builds the installation, and lays it out where the end-to-end tests look for it.

@@ -1,13 +1,12 @@
 //! The programs of tests that cargo builds.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::util;
+use crate::{lints, util};
 
 /// Programs, and modules of the program of end-to-end tests, whose tests compare times or how much
 /// memory of a device is free, or count what more comes of when it takes longer: with others beside
@@ -73,19 +72,22 @@ struct Target {
 
 /// The test programs of some packages, which are built.
 pub(crate) fn built(packages: &[&str]) -> Result<Vec<PathBuf>> {
-    let programs = build(&util::root(), packages, &[])?;
+    let programs = build(&util::root(), packages, None)?;
     Ok(programs.into_iter().map(|program| program.executable).collect())
 }
 
-/// Builds some test programs of a workspace, with further variables in cargo's environment.
+/// Builds some test programs of a workspace. `compiler` compiles the workspace's crates, if it is
+/// not rustc itself.
 pub(crate) fn build(
     workspace: &Path,
     wanted: &[&str],
-    env: &[(&str, &OsStr)],
+    compiler: Option<&Path>,
 ) -> Result<Vec<Program>> {
     let mut cargo = super::cargo(["test", "--no-run", "--message-format"]);
     cargo.current_dir(workspace).arg("json-render-diagnostics").args(wanted);
-    cargo.envs(env.iter().copied());
+    if let Some(compiler) = compiler {
+        cargo.env(lints::COMPILER, compiler);
+    }
     let shown = util::show(&cargo);
     let output = cargo
         .stderr(Stdio::inherit())

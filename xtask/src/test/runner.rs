@@ -36,6 +36,8 @@ pub(super) struct Wanted<'a> {
     /// The workspace, all of whose test programs are built: for fewer packages the dependencies
     /// would have other features, and be compiled twice.
     pub(super) workspace: &'a Path,
+    /// What compiles the workspace's crates, if it is not rustc itself.
+    pub(super) compiler: Option<&'a Path>,
     /// Packages whose tests are run, by their folders.
     pub(super) packages: fn(&Path) -> bool,
     pub(super) env: &'a [(&'a str, &'a str)],
@@ -68,7 +70,7 @@ enum Job<'a> {
 /// Builds test programs and runs them. Tests that fail are run again, alone, when all others have
 /// ended.
 pub(super) fn run(wanted: &Wanted<'_>) -> Result<Found> {
-    let mut programs = executables::build(wanted.workspace, &["--workspace"], &[])?;
+    let mut programs = executables::build(wanted.workspace, &["--workspace"], wanted.compiler)?;
     programs.retain(|program| (wanted.packages)(&program.package));
     if programs.is_empty() {
         bail!("there are no tests to run");
@@ -110,8 +112,9 @@ pub(crate) fn run_named(
         if tests.is_empty() {
             continue;
         }
-        // Of a program, the workspace and the packages say nothing.
-        let wanted = Wanted { workspace: &program.folder, packages: |_| true, env, limit };
+        // Of a program, the workspace, its compiler and the packages say nothing.
+        let (workspace, compiler): (&Path, _) = (&program.folder, None);
+        let wanted = Wanted { workspace, compiler, packages: |_| true, env, limit };
         count = count.and(execute(program, &Chosen::These(tests), &wanted)?.count);
     }
     Ok(count)
