@@ -268,23 +268,24 @@ static void destroyed_while_they_stand_still(size_t bytes, int count, int stream
 }
 
 int main(int argc, char **argv) {
-    // With an argument, only the part of that number.
-    int only = argc > 1 ? atoi(argv[1]) : 0;
+    // With arguments, only the parts of these numbers.
+    std::vector<bool> wanted(10, argc == 1);
+    for (int i = 1; i < argc; i++) wanted.at(atoi(argv[i])) = true;
     // The driver may load the kernel only while nothing runs, which no part may wait for.
     fill<<<1, 1>>>(nullptr, 0, 0);
     CHECK(cudaDeviceSynchronize());
     for (bool kind : {false, true}) {
         registered = kind;
-        if (only == 0 || only == 1) into_one_buffer(8 * MIB, 12);
-        if (only == 0 || only == 2) into_one_buffer(MIB / 2, 40);
-        if (only == 0 || only == 3) by_two_streams(4 * MIB, 12);
-        if (only == 0 || only == 4) both_ways(8 * MIB, 16);
-        if (only == 0 || only == 5) behind_a_stream_that_stands_still(32 * MIB, 8);
-        if (only == 0 || only == 6) behind_a_stream_that_stands_still(MIB, 200);
-        if (only == 0 || only == 7) destroyed_while_they_stand_still(MIB, 100, 3);
+        if (wanted[1]) into_one_buffer(8 * MIB, 12);
+        if (wanted[2]) into_one_buffer(MIB / 2, 40);
+        if (wanted[3]) by_two_streams(4 * MIB, 12);
+        if (wanted[4]) both_ways(8 * MIB, 16);
+        if (wanted[5]) behind_a_stream_that_stands_still(32 * MIB, 8);
+        if (wanted[6]) behind_a_stream_that_stands_still(MIB, 200);
+        if (wanted[7]) destroyed_while_they_stand_still(MIB, 100, 3);
         for (cudaMemcpyKind first : {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost}) {
-            if (only == 0 || only == 8) several_that_stood_still(16 * MIB, 12, 4, first);
-            if (only == 0 || only == 9) several_that_stood_still(2 * MIB, 48, 6, first);
+            if (wanted[8]) several_that_stood_still(16 * MIB, 12, 4, first);
+            if (wanted[9]) several_that_stood_still(2 * MIB, 48, 6, first);
         }
     }
     printf("queued copies are as they should be\n");

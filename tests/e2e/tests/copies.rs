@@ -38,8 +38,8 @@ fn a_graph_that_is_changed_again_and_again_does_not_fill_the_servers_memory() {
     assert!(used < 300, "the worker has {used} MiB in memory");
 }
 
-/// The parts of `queued_copies` in which a stream stands still. `suite` runs the others, in which
-/// streams hold few calls, over TCP and through shared memory.
+/// The parts of `queued_copies` in which a stream stands still. `suite` runs the others alone, in
+/// which streams hold few calls, over TCP and through shared memory.
 const STANDING_STILL: std::ops::RangeInclusive<u8> = 5..=9;
 
 /// Where a stream that stands still takes 1,020 calls before the caller waits, as NVIDIA's driver
