@@ -191,27 +191,26 @@ static void spin() {
     for (int kind = 0; kind < MANAGED; kind++) {
         for (int owner = 0; owner < devices; owner++) {
             Memory memory(Kind(kind), owner);
-            // On pages of their own, and together.
-            for (size_t apart : {size_t(2048), size_t(1)}) {
-                volatile unsigned* words = memory.data + 4096;
-                for (unsigned round = 1; round <= 3; round++) {
-                    unsigned* question = const_cast<unsigned*>(words);
-                    words[0] = 0;
-                    for (int device = 0; device < devices; device++) {
-                        words[apart * (device + 1)] = 0;
-                        use(device);
-                        answer<<<1, 1, 0, streams.all[device]>>>(question, round, question + apart * (device + 1), round * 10 + device);
-                        CHECK(cudaGetLastError());
-                    }
-                    EXPECT(cudaStreamQuery(streams.all[devices - 1]) == cudaErrorNotReady);
-                    words[0] = round;
-                    // Without a wait: it comes by itself.
-                    for (int device = 0; device < devices; device++) {
-                        while (words[apart * (device + 1)] != round * 10 + device) {
-                        }
-                    }
-                    for (int device = 0; device < devices; device++) streams.finish(device);
+            // On pages of their own, or together: both of each kind, and of each device's memory.
+            const size_t apart = (kind + owner) % 2 == 0 ? 2048 : 1;
+            volatile unsigned* words = memory.data + 4096;
+            for (unsigned round = 1; round <= 3; round++) {
+                unsigned* question = const_cast<unsigned*>(words);
+                words[0] = 0;
+                for (int device = 0; device < devices; device++) {
+                    words[apart * (device + 1)] = 0;
+                    use(device);
+                    answer<<<1, 1, 0, streams.all[device]>>>(question, round, question + apart * (device + 1), round * 10 + device);
+                    CHECK(cudaGetLastError());
                 }
+                EXPECT(cudaStreamQuery(streams.all[devices - 1]) == cudaErrorNotReady);
+                words[0] = round;
+                // Without a wait: it comes by itself.
+                for (int device = 0; device < devices; device++) {
+                    while (words[apart * (device + 1)] != round * 10 + device) {
+                    }
+                }
+                for (int device = 0; device < devices; device++) streams.finish(device);
             }
             // Kernels of two devices with each other, and nobody else.
             int one = owner, other = (owner + 1) % devices;
