@@ -11,7 +11,6 @@ use landlock::{
 const NEWEST: ABI = ABI::V6;
 
 /// Libraries, their configuration, and what a driver and the C library ask about the machine.
-/// `/proc/self` is this process alone.
 const READ: &[&str] = &[
     "/usr",
     "/lib",
@@ -23,7 +22,6 @@ const READ: &[&str] = &[
     "/etc/nvidia",
     "/etc/OpenCL",
     "/sys",
-    "/proc/self",
     "/proc/driver",
     "/proc/sys",
     "/proc/cpuinfo",
@@ -36,6 +34,29 @@ const READ: &[&str] = &[
     "/proc/version",
     "/dev/random",
     "/dev/urandom",
+];
+
+/// What a process may read of itself. Of its machine it would read in `/proc/self`, too: the
+/// network's sockets and addresses, and what is mounted where.
+const OF_ITSELF: &[&str] = &[
+    "auxv",
+    "cgroup",
+    "cmdline",
+    "comm",
+    "coredump_filter",
+    "fd",
+    "fdinfo",
+    "limits",
+    "maps",
+    "numa_maps",
+    "oom_score",
+    "oom_score_adj",
+    "pagemap",
+    "smaps",
+    "smaps_rollup",
+    "stat",
+    "statm",
+    "status",
 ];
 
 /// Devices, and shared memory between workers of one GPU, by which drivers share allocations.
@@ -51,7 +72,8 @@ pub(super) const NCCL_READ: &[&str] = &["/etc/nccl.conf"];
 pub(super) const ADAPTERS_WRITE: &[&str] = &["/dev/infiniband"];
 pub(super) const ADAPTERS_READ: &[&str] = &["/etc/libibverbs.d"];
 
-/// The file by which a process names its threads, as NVIDIA's driver does while it starts.
+/// The folder with the files by which a process names its threads, as NVIDIA's driver does while it
+/// starts. What else it has of them is not read.
 const NAMES: &str = "/proc/self/task";
 
 /// The folder of devices whose names begin with `nvidia`.
@@ -95,18 +117,16 @@ fn rules(reads: &[PathBuf], writes: &[PathBuf]) -> Result<RulesetStatus, Ruleset
         .scope(Scope::Signal)?
         .create()?;
     let read = AccessFs::from_read(NEWEST);
-    for path in READ.iter().map(Path::new).chain(reads.iter().map(PathBuf::as_path)) {
-        rules = allow(rules, path, read)?;
+    let itself = OF_ITSELF.iter().map(|name| Path::new("/proc/self").join(name));
+    for path in READ.iter().map(PathBuf::from).chain(reads.iter().cloned()).chain(itself) {
+        rules = allow(rules, &path, read)?;
     }
     let all = AccessFs::from_all(NEWEST);
     for path in WRITE.iter().map(Path::new).chain(writes.iter().map(PathBuf::as_path)) {
         rules = allow(rules, path, all)?;
     }
-    rules = allow(
-        rules,
-        Path::new(NAMES),
-        AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile | AccessFs::Truncate,
-    )?;
+    let naming = AccessFs::ReadDir | AccessFs::WriteFile | AccessFs::Truncate;
+    rules = allow(rules, Path::new(NAMES), naming)?;
     for entry in std::fs::read_dir(DEVICES).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(b"nvidia") {
             rules = allow(rules, &entry.path(), all)?;
