@@ -53,16 +53,32 @@ pub fn copy_common(from: &Folder, to: &Folder) {
 impl Brokers {
     /// Starts so many with an etcd of three members, if this machine has etcd.
     pub fn start(count: usize, clients: usize, flags: &[&str]) -> Option<Brokers> {
+        let start = |state, flags| PoolBroker::at("127.0.0.1:0", state, flags);
+        Brokers::start_by(start, count, clients, flags)
+    }
+
+    /// The same, each of which may open so many files, and so has fewer places for connections.
+    pub fn start_with_files(files: u32, count: usize, clients: usize) -> Option<Brokers> {
+        let start = |state, flags| PoolBroker::at_with_files(files, state, flags);
+        Brokers::start_by(start, count, clients, &[])
+    }
+
+    fn start_by(
+        start: impl Fn(Arc<Folder>, Vec<String>) -> PoolBroker,
+        count: usize,
+        clients: usize,
+        flags: &[&str],
+    ) -> Option<Brokers> {
         let etcd = Etcd::start(3)?;
         let wires: Vec<Wires> = (0..count).map(|_| Wires::to(&etcd.ports())).collect();
-        let start = |at: usize, folder: Folder| {
+        let start_at = |at: usize, folder: Folder| {
             let hosts: Vec<String> =
                 wires[at].ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
             let store = ["--store".to_owned(), format!("etcd://{}", hosts.join(","))];
             let flags = store.into_iter().chain(flags.iter().map(|&flag| flag.to_owned()));
-            PoolBroker::at("127.0.0.1:0", Arc::new(folder), flags.collect())
+            start(Arc::new(folder), flags.collect())
         };
-        let first = start(0, Folder::create());
+        let first = start_at(0, Folder::create());
         let tokens = Tokens {
             server: first.token("server", "servers"),
             clients: (0..clients).map(|at| first.token("client", &format!("owner{at}"))).collect(),
@@ -74,7 +90,7 @@ impl Brokers {
         for at in 1..count {
             let folder = Folder::create();
             copy_common(&all[0].state, &folder);
-            all.push(start(at, folder));
+            all.push(start_at(at, folder));
         }
         Some(Brokers { all, wires, etcd, tokens })
     }

@@ -38,6 +38,11 @@ impl PoolBroker {
 
     /// The same for one that may open so many files.
     pub fn start_with_files(files: u32) -> PoolBroker {
+        PoolBroker::at_with_files(files, Arc::new(Folder::create()), Vec::new())
+    }
+
+    /// The same at any port, with that folder.
+    pub(crate) fn at_with_files(files: u32, state: Arc<Folder>, flags: Vec<String>) -> PoolBroker {
         let outboard = command();
         let mut limited = Command::new("sh");
         limited.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &files.to_string()]);
@@ -46,7 +51,7 @@ impl PoolBroker {
         for (name, value) in variables.filter_map(|(name, value)| Some((name, value?))) {
             limited.env(name, value);
         }
-        PoolBroker::by(limited, "127.0.0.1:0", Arc::new(Folder::create()), Vec::new())
+        PoolBroker::by(limited, "127.0.0.1:0", state, flags)
     }
 
     /// Starts one at that address, with that folder, once it listens.

@@ -10,18 +10,26 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::PoolBroker;
 
+/// A connection over TLS.
+pub type Encrypted = StreamOwned<ClientConnection, TcpStream>;
+
 /// How long the broker may take for whoever is there, whatever others do.
 pub const SOON: Duration = Duration::from_secs(10);
 
 /// An encrypted connection that says what it likes.
-pub fn encrypted(broker: &PoolBroker) -> StreamOwned<ClientConnection, TcpStream> {
-    let anchor = Anchor::Pinned(broker.fingerprint.parse().expect("it is one"));
+pub fn encrypted(broker: &PoolBroker) -> Encrypted {
+    connected(&broker.address, &broker.fingerprint).expect("the broker listens")
+}
+
+/// The same with the broker at an address, if its machine takes the connection in time.
+pub fn connected(address: &str, fingerprint: &str) -> Option<Encrypted> {
+    let anchor = Anchor::Pinned(fingerprint.parse().expect("it is one"));
     let config = client_config(anchor, None).expect("it needs nothing");
     let name = ServerName::try_from("127.0.0.1").expect("it is a name");
-    let stream = TcpStream::connect(&broker.address).expect("the broker listens");
+    let stream = TcpStream::connect_timeout(&address.parse().expect("it is one"), SOON).ok()?;
     stream.set_read_timeout(Some(SOON)).expect("it is a time");
     stream.set_write_timeout(Some(SOON)).expect("it is a time");
-    StreamOwned::new(ClientConnection::new(config, name).expect("they fit"), stream)
+    Some(StreamOwned::new(ClientConnection::new(config, name).expect("they fit"), stream))
 }
 
 /// What the broker answers to these bytes.

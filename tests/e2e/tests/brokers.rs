@@ -1,16 +1,20 @@
 //! Several brokers of one pool on a real etcd of three members: who leads, how soon another one
 //! does, and what those that stand by say.
 
+use std::collections::VecDeque;
+use std::io::Write;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use outboard_broker_client::{AskError, Method};
+use outboard_broker_client::{AskError, Blocking, Method};
 use outboard_e2e::brokers::{ask, give_back, granted, view};
-use outboard_e2e::raw_https::answer;
+use outboard_e2e::raw_https::{answer, connected};
 use outboard_e2e::{
     Authority, Brokers, Driver, Folder, Lines, PATIENCE, PlayedServer, PoolBroker, Server, command,
     copy_common, outboard, programs, within,
 };
+use outboard_pool::api::Standing;
 use outboard_pool::words::Condition;
 use outboard_test_support::etcd::{Certificates, Etcd};
 use outboard_test_support::skip;
@@ -108,6 +112,89 @@ fn programs_notice_nothing_of_a_leader_that_is_killed_stopped_or_cut_off() {
     drop(program.stdin.take());
     lines.find("fine");
     assert!(program.wait().unwrap().success());
+}
+
+/// Ends what goes on beside a test, even if the test fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Opens connections to a broker and keeps the newest ones, each after a question.
+fn crowd((address, fingerprint): (&str, &str), token: &str, end: &AtomicBool) {
+    const KEPT: usize = 300;
+    let ask = format!("GET /v1/me HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
+    let mut kept = VecDeque::new();
+    while !end.load(Ordering::Relaxed) {
+        let Some(mut stream) = connected(address, fingerprint) else { continue };
+        let _ = stream.write_all(ask.as_bytes()).and_then(|()| stream.flush());
+        kept.push_back(stream);
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
+    }
+}
+
+/// Asks a broker for leases and gives them back, as fast as it answers.
+fn take_and_give(broker: &Blocking, name: &str, end: &AtomicBool) -> usize {
+    let mut granted = 0;
+    while !end.load(Ordering::Relaxed) {
+        let ask = ask("owner0", &format!("{name}.{granted}"));
+        if let Ok(Standing::Granted(grant)) = broker.tell(Method::POST, "/v1/requests", &ask) {
+            let _ = broker.bytes(Method::DELETE, &format!("/v1/leases/{}", grant.number));
+            granted += 1;
+        }
+    }
+    granted
+}
+
+/// With connections that stay and with requests, at the one that leads and at the one that stands
+/// by.
+#[test]
+fn a_client_that_floods_all_brokers_keeps_nobody_out() {
+    // With so few files, clients have some hundred and fifty places.
+    let Some(brokers) = Brokers::start_with_files(512, 2, 2) else { skip!("there is no etcd") };
+    let _server = PlayedServer::of(brokers.for_token(&brokers.tokens.server), "gpu1", 4);
+    let admin = brokers.for_token(&brokers.tokens.admin);
+    let [flood, other] = [0, 1].map(|at: usize| brokers.tokens.clients[at].as_str());
+    let end = AtomicBool::new(false);
+    let is_served = |name: &str| {
+        let client = brokers.for_token(other);
+        for number in 0..5 {
+            give_back(
+                &client,
+                granted(&client, &ask("owner1", &format!("{name}.{number}"))).number,
+            );
+        }
+        let ready = || view(&admin).servers.iter().all(|it| it.condition == Condition::Ready);
+        assert!(within(PATIENCE, ready), "{name}: the server's beats do not come through");
+    };
+    std::thread::scope(|scope| {
+        let _end = End(&end);
+        let (end, name) = (&end, |at: usize| format!("flood{at}"));
+        for broker in &brokers.all {
+            let place = (broker.address.as_str(), broker.fingerprint.as_str());
+            scope.spawn(move || crowd(place, flood, end));
+        }
+        let asking = [0, 1].map(|at: usize| {
+            let all = brokers.for_token(flood);
+            scope.spawn(move || take_and_give(&all, &name(at), end))
+        });
+        is_served("first");
+        let former = brokers.leader(None);
+        brokers.signal(former, Signal::STOP);
+        is_served("without-the-leader");
+        brokers.signal(former, Signal::CONT);
+        assert!(within(PATIENCE, || brokers.health(former) == "standing by"));
+        assert_ne!(brokers.leader(None), former);
+        is_served("afterwards");
+        end.store(true, Ordering::Relaxed);
+        let taken: usize = asking.into_iter().map(|thread| thread.join().unwrap()).sum();
+        assert!(taken > 20, "it was a flood: {taken} leases");
+    });
 }
 
 #[test]
