@@ -1,12 +1,12 @@
 //! The key of a client, to which a lease is bound.
 
-use outboard_pool::words::{Purpose, Thumbprint};
+use outboard_pool::words::{OwnerName, Purpose, Thumbprint};
 use outboard_transport::client_key::{ClientKey, thumbprint};
 use ring::hkdf::{HKDF_SHA256, Salt};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// Sets these keys apart from all else that is derived from the same secret.
-const SALT: &[u8] = b"outboard lease key 1";
+const SALT: &[u8] = b"outboard lease key 2";
 /// What stands before the 32 bytes of a private key in PKCS #8 (RFC 8410).
 const PKCS8: [u8; 16] = [48, 46, 2, 1, 0, 48, 5, 6, 3, 43, 101, 112, 4, 34, 4, 32];
 
@@ -19,13 +19,19 @@ pub fn make() -> Result<(String, Thumbprint), rcgen::Error> {
     Ok(with_thumbprint(&rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?))
 }
 
-/// The key for a purpose that everybody makes who has the secret, and nobody else.
+/// The key for what somebody asks for, for a purpose: everybody makes it who has the secret, and
+/// nobody else.
 ///
 /// # Errors
 ///
 /// If it cannot be written as text.
-pub fn derive(secret: &[u8], purpose: &Purpose) -> Result<(String, Thumbprint), rcgen::Error> {
-    let info = [purpose.as_str().as_bytes()];
+pub fn derive(
+    secret: &[u8],
+    asker: &OwnerName,
+    purpose: &Purpose,
+) -> Result<(String, Thumbprint), rcgen::Error> {
+    // No name has an end of a line in it.
+    let info = [asker.as_str().as_bytes(), b"\n", purpose.as_str().as_bytes()];
     let mut key = [0; 32];
     let made = Salt::new(HKDF_SHA256, SALT).extract(secret);
     let made = made.expand(&info, HKDF_SHA256).and_then(|made| made.fill(&mut key));
@@ -62,19 +68,26 @@ mod tests {
     }
 
     /// The thumbprint was computed with Python's `cryptography` (HKDF, Ed25519): a release that
-    /// derives another key would lose the leases of jobs that run.
+    /// derives another key would lose the leases of jobs that are about to begin.
     #[test]
-    fn a_derived_key_is_the_same_everywhere_and_for_one_purpose() {
-        let purpose = "slurm.cluster.1234".parse().unwrap();
-        let (pem, thumbprint) = derive(b"a secret of 32 bytes or more....", &purpose).unwrap();
+    fn a_derived_key_is_the_same_everywhere_and_for_one_purpose_of_one_asker() {
+        let secret = "a secret of 32 bytes or more....";
+        let of = |secret: &str, asker: &str, purpose: &str| {
+            let (asker, purpose) = (asker.parse().unwrap(), purpose.parse().unwrap());
+            derive(secret.as_bytes(), &asker, &purpose).unwrap()
+        };
+        let (pem, thumbprint) = of(secret, "slurm", "slurm.cluster.1234");
         assert_eq!(
             thumbprint.as_str(),
-            "ea2dc60bf22925426c587d31ce302c4164586faaf051dadbcbeac1aefd9c3ec9"
+            "56fc11bb32dfc0fb7b5cff62dee0cac8d3869775c170f115273fef370da3bab4"
         );
         assert!(ClientKey::from_pem(pem.as_bytes()).is_ok());
-        let other = "slurm.cluster.1235".parse().unwrap();
-        let of = |secret: &[u8], purpose| derive(secret, purpose).unwrap().1;
-        assert_ne!(of(b"a secret of 32 bytes or more....", &other), thumbprint);
-        assert_ne!(of(b"another one of 32 bytes or more.", &purpose), thumbprint);
+        for (secret, asker, purpose) in [
+            (secret, "slurm", "slurm.cluster.1235"),
+            (secret, "slurm2", "slurm.cluster.1234"),
+            ("another one of 32 bytes or more.", "slurm", "slurm.cluster.1234"),
+        ] {
+            assert_ne!(of(secret, asker, purpose).1, thumbprint, "{asker} {purpose}");
+        }
     }
 }

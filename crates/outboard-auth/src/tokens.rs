@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use outboard_pool::api::Role;
+use outboard_pool::words::{Malformed, Node};
 use outboard_transport::random;
 use serde::{Deserialize, Serialize};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
@@ -92,6 +93,9 @@ pub enum TokenError {
         "`{0}` cannot be the name of an owner: it has 1 to 64 letters, digits, and any of . _ - @ +, and is not eight hexadecimal digits"
     )]
     Owner(String),
+    /// No node can be called so.
+    #[error("{0}")]
+    Node(Malformed),
     /// No token is called so.
     #[error("there is no token `{0}`")]
     None(String),
@@ -181,6 +185,9 @@ pub fn create_as(
 ) -> Result<(String, Record), TokenError> {
     if !is_owner(owner) {
         return Err(TokenError::Owner(owner.to_owned()));
+    }
+    if role == Some(Role::Node) {
+        Node::of(owner).map_err(TokenError::Node)?;
     }
     change(state, |contents| {
         let token = format!("{PREFIX}{}", hexadecimal(&random::<BYTES>()?));

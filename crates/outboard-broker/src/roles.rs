@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use outboard_auth::tokens::{Known, Unaccepted};
 use outboard_auth::{clients, sparing::STRANGERS};
 use outboard_pool::api::Role;
-use outboard_pool::words::OwnerName;
+use outboard_pool::words::{Node, OwnerName};
 
 /// Who may ask for leases.
-const ASKERS: [Role; 3] = [Role::Client, Role::Scheduler, Role::Admin];
+pub(crate) const ASKERS: [Role; 3] = [Role::Client, Role::Scheduler, Role::Admin];
 
 /// Somebody whom the broker knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +85,12 @@ impl Caller {
         self.must_be(&[Role::Client, Role::Scheduler, Role::Admin, Role::Viewer])
     }
 
+    /// Which node it is.
+    pub(crate) fn node(&self) -> Result<Node, No> {
+        self.must_be(&[Role::Node])?;
+        Node::of(self.owner.as_str()).map_err(|wrong| No::new(Kind::Forbidden, wrong.to_string()))
+    }
+
     /// Whether it acts for others too.
     pub(crate) fn is_trusted(&self) -> bool {
         matches!(self.role, Role::Scheduler | Role::Admin)
@@ -113,5 +119,33 @@ impl Caller {
         }
         let sentence = format!("{} may not act for {owner}; an admin may", self.owner);
         Err(No::new(Kind::Forbidden, sentence))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(owner: &str, role: Role) -> Caller {
+        Caller { owner: owner.parse().unwrap(), role, token: None }
+    }
+
+    #[test]
+    fn a_node_neither_looks_nor_asks_nor_ends() {
+        let node = caller("n1@slurm", Role::Node);
+        assert_eq!(node.node().unwrap(), Node::of("n1@slurm").unwrap());
+        let own = Whose { owner: node.owner.clone(), asked_by: node.owner.clone() };
+        for no in [node.may_look(), node.asks_for(&node.owner), node.acts_on(&own)] {
+            assert_eq!(no.unwrap_err().kind, Kind::Forbidden);
+        }
+        assert!(!node.is_trusted());
+    }
+
+    #[test]
+    fn who_is_no_node_has_no_jobs() {
+        // A certificate may say any name.
+        for (owner, role) in [("n1", Role::Node), ("n1@slurm", Role::Client)] {
+            assert_eq!(caller(owner, role).node().unwrap_err().kind, Kind::Forbidden, "{role}");
+        }
     }
 }

@@ -3,11 +3,16 @@
 //! A new key is told to servers for a while before it signs. The one before is told to them until
 //! the last lease that it has signed is over. No key is told to them that is not in this broker's
 //! file: who can write to the store cannot have servers believe another one.
+//!
+//! From the same keys come those to which jobs' leases are bound: each broker of a pool makes the
+//! same one again, and the store holds none.
 
 use crate::desk::{Former, Keys, SILENT_AFTER};
 use crate::store::StoreError;
 use jiff::{SignedDuration, Timestamp};
+use outboard_auth::lease_key;
 use outboard_pool::lease::{CLOCK_TOLERANCE, SigningKey};
+use outboard_pool::words::{OwnerName, Purpose, Thumbprint};
 
 /// Servers that get leases have spoken since a key has been known for so long.
 const TOLD_FOR: SignedDuration = SignedDuration::from_secs(SILENT_AFTER.as_secs() + 5);
@@ -19,10 +24,21 @@ pub(crate) struct Signers {
     /// The one that is to sign, and since when servers are told of it.
     next: Option<(SigningKey, Timestamp)>,
     former: Vec<Former>,
+    /// All else that is in the file.
+    rest: Vec<SigningKey>,
 }
 
 fn is(key: &SigningKey, text: &str) -> bool {
     key.public().to_text() == text
+}
+
+fn job_key(
+    key: &SigningKey,
+    asker: &OwnerName,
+    job: &Purpose,
+) -> Result<(String, Thumbprint), String> {
+    lease_key::derive(key.to_secret_text().as_bytes(), asker, job)
+        .map_err(|error| format!("a key for the lease cannot be made: {error}"))
 }
 
 impl Signers {
@@ -60,7 +76,7 @@ impl Signers {
         let present_key = own.remove(present);
         // Those behind it have signed before.
         let next = (present > 0).then(|| (own.swap_remove(0), now));
-        Ok(Signers { present: present_key, next, former })
+        Ok(Signers { present: present_key, next, former, rest: own })
     }
 
     /// The key that signs.
@@ -99,6 +115,7 @@ impl Signers {
             self.next = again.next;
         }
         self.former = again.former;
+        self.rest = again.rest;
         Ok(())
     }
 
@@ -116,7 +133,30 @@ impl Signers {
         let key = former.public().to_text();
         tracing::info!(key = %self.present.public().to_text(), former = key, %until, "another key signs leases; servers know the former one until then");
         self.former.push(Former { key, until });
+        self.rest.push(former);
         true
+    }
+
+    /// The thumbprint of the key to which the lease is bound that somebody asks for, for a job.
+    pub(crate) fn job_thumbprint(
+        &self,
+        asker: &OwnerName,
+        job: &Purpose,
+    ) -> Result<Thumbprint, String> {
+        Ok(job_key(&self.present, asker, job)?.1)
+    }
+
+    /// The private key with that thumbprint, as PEM, if a key in the file has made it.
+    pub(crate) fn job_key(
+        &self,
+        asker: &OwnerName,
+        job: &Purpose,
+        thumbprint: &Thumbprint,
+    ) -> Option<String> {
+        let next = self.next.iter().map(|(key, _)| key);
+        let all = std::iter::once(&self.present).chain(next).chain(&self.rest);
+        let mut made = all.filter_map(|key| job_key(key, asker, job).ok());
+        made.find(|(_, of)| of == thumbprint).map(|(pem, _)| pem)
     }
 }
 
@@ -176,6 +216,31 @@ mod tests {
         signers.reload(own(&[&new]), at(1)).unwrap();
         assert_eq!(signers.believed(), [new_public]);
         assert!(signers.keys().former.is_empty());
+    }
+
+    #[test]
+    fn the_key_of_a_job_is_made_again_by_each_broker_that_has_the_key_of_then() {
+        let [(old, _), (new, _), (newest, _)] = [key(), key(), key()];
+        let (asker, job) = ("slurm".parse().unwrap(), "slurm.blue.7".parse().unwrap());
+        let mut signers = Signers::new(own(&[&old]), None, true, at(0)).unwrap();
+        let thumbprint = signers.job_thumbprint(&asker, &job).unwrap();
+        let pem = signers.job_key(&asker, &job, &thumbprint);
+        assert!(pem.is_some());
+        // Also while another key signs, and if the broker is started anew.
+        signers.reload(own(&[&new, &old]), at(10)).unwrap();
+        assert_eq!(signers.job_thumbprint(&asker, &job).unwrap(), thumbprint);
+        assert!(signers.tick(at(25), || at(85)));
+        assert_ne!(signers.job_thumbprint(&asker, &job).unwrap(), thumbprint);
+        assert_eq!(signers.job_key(&asker, &job, &thumbprint), pem);
+        signers.reload(own(&[&newest, &new, &old]), at(26)).unwrap();
+        assert_eq!(signers.job_key(&asker, &job, &thumbprint), pem);
+        let kept = signers.keys();
+        signers = Signers::new(own(&[&new, &old]), Some(&kept), true, at(30)).unwrap();
+        assert_eq!(signers.job_key(&asker, &job, &thumbprint), pem);
+        // Another asker's is another, and without the key of then there is none.
+        assert_eq!(signers.job_key(&"slurm2".parse().unwrap(), &job, &thumbprint), None);
+        signers.reload(own(&[&new]), at(31)).unwrap();
+        assert_eq!(signers.job_key(&asker, &job, &thumbprint), None);
     }
 
     #[test]

@@ -65,8 +65,9 @@ struct Create {
     #[arg(long, value_name = "NAME")]
     owner: String,
     /// What its holder may do at a broker: offer devices (server), ask for leases (client), also
-    /// for others (scheduler, admin), or look (viewer).
-    #[arg(long, value_name = "server|client|scheduler|admin|viewer")]
+    /// for others (scheduler, admin), look (viewer), or get the leases of a scheduler's jobs on one
+    /// node (node; its owner is called NODE@SCHEDULER).
+    #[arg(long, value_name = "server|client|scheduler|admin|viewer|node")]
     role: Option<Role>,
     /// When it expires: after 90s, 30m, 12h, 30d or 8w, at a date such as 2027-01-31, or never.
     #[arg(long, default_value = "90d", value_name = "WHEN", value_parser = Expiry::parse)]
@@ -182,6 +183,7 @@ fn failed(error: &TokenError) -> Failure {
             "run this as the user who runs the server, or name its folder with --state DIR",
         ),
         TokenError::Owner(_) => (Code::BadUsage, "choose another name for --owner"),
+        TokenError::Node(_) => (Code::BadUsage, "write it so behind --owner"),
         TokenError::None(_) => (Code::BadUsage, "`outboard token list` shows them"),
     };
     Failure::new(code, error.to_string(), help)

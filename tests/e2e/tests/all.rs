@@ -73,6 +73,7 @@ mod own_settings;
 mod packaging;
 mod pages;
 mod pool;
+mod pool_nodes;
 mod pool_page;
 mod pool_pages;
 mod pool_queue;

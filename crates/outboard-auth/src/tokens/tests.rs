@@ -192,9 +192,12 @@ fn a_broker_knows_roles_and_a_server_clients_only() {
     let known = || Known::open(folder.path());
     assert_eq!(known().check_as(&old, at(0)).map(|(_, role)| role), Ok(Role::Client));
     for role in Role::ALL {
+        let owner = if role == Role::Node { "n1@slurm" } else { "bob" };
         let (token, _) =
-            create_as(folder.path(), "bob", Some(role), None, Limits::default()).unwrap();
+            create_as(folder.path(), owner, Some(role), None, Limits::default()).unwrap();
         assert_eq!(known().check_as(&token, at(0)).map(|(_, role)| role), Ok(role));
         assert_eq!(known().check(&token, at(0)).is_ok(), role == Role::Client, "{role}");
     }
+    let nameless = create_as(folder.path(), "slurm", Some(Role::Node), None, Limits::default());
+    assert!(nameless.unwrap_err().to_string().contains("NODE@SCHEDULER"));
 }

@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use outboard_pool::api::Ask;
 use outboard_pool::lease::Lease;
 use outboard_pool::placement::{Placement, Refusal, foresee, within_quotas};
-use outboard_pool::words::{Granted, LeaseNumber, OwnerName, Purpose};
+use outboard_pool::words::{Granted, LeaseNumber, Node, NodeName, OwnerName, Purpose};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 /// How a request stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +88,23 @@ impl Desk {
     ///
     /// If it cannot be had, or not without waiting longer than the request allows.
     pub fn ask(&mut self, ask: Ask, by: Asker, now: Timestamp) -> Result<u64, No> {
+        self.ask_for_job(ask, BTreeSet::new(), by, now)
+    }
+
+    /// The same for a job, which runs on these nodes.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn ask_for_job(
+        &mut self,
+        ask: Ask,
+        nodes: BTreeSet<NodeName>,
+        by: Asker,
+        now: Timestamp,
+    ) -> Result<u64, No> {
         ask.check()?;
-        if let Some(number) = self.asked_before(&ask, &by, now)? {
+        if let Some(number) = self.asked_before(&ask, &nodes, &by, now)? {
             return Ok(number);
         }
         // What cannot be had from an idle pool would keep others from getting something for ever.
@@ -96,7 +112,7 @@ impl Desk {
         let has_time = ask.request.wait_seconds > 0;
         let owner = ask.request.owner.clone();
         self.serve_the_queue(now);
-        let ticket = Ticket { ask, by, since: now, asked_after: now, because: None };
+        let ticket = Ticket { ask, nodes, by, since: now, asked_after: now, because: None };
         let number = self.queue.enter(ticket)?;
         self.try_one(number, now);
         if has_time || self.queue.outcome(number).is_some() {
@@ -110,22 +126,34 @@ impl Desk {
     }
 
     /// A ticket of what the same asker has or waits for already, for the same purpose.
-    fn asked_before(&mut self, ask: &Ask, by: &Asker, now: Timestamp) -> Result<Option<u64>, No> {
+    fn asked_before(
+        &mut self,
+        ask: &Ask,
+        nodes: &BTreeSet<NodeName>,
+        by: &Asker,
+        now: Timestamp,
+    ) -> Result<Option<u64>, No> {
         let Some(purpose) = &ask.purpose else { return Ok(None) };
         let aimed = self.with_purpose(&by.name, purpose);
-        let key = match aimed {
+        let before = match aimed {
             None => return Ok(None),
             Some(Aimed::Waits(number)) => {
-                self.queue.waiting.get(&number).map(|ticket| &ticket.ask.client_key)
+                let ticket = self.queue.waiting.get(&number);
+                ticket.map(|ticket| (&ticket.ask.client_key, &ticket.nodes))
             }
-            Some(Aimed::Has(lease)) => self.lease(lease).map(|lease| &lease.client_key),
+            Some(Aimed::Has(lease)) => {
+                self.leases.get(&lease).map(|kept| (&kept.lease.client_key, &kept.nodes))
+            }
         };
-        if key != Some(&ask.client_key) {
-            let sentence = format!(
-                "what {} has asked for as {purpose} is bound to another key: show that one, or end \
-                 it and ask again",
-                by.name
-            );
+        if before != Some((&ask.client_key, nodes)) {
+            let is_key = before.is_none_or(|(key, _)| *key != ask.client_key);
+            let bound = if is_key {
+                "is bound to another key: show that one, or end it"
+            } else {
+                "is for other nodes: end it"
+            };
+            let asker = &by.name;
+            let sentence = format!("what {asker} has asked for as {purpose} {bound} and ask again");
             return Err(No::new(Kind::Unavailable, sentence));
         }
         Ok(aimed.map(|aimed| match aimed {
@@ -146,6 +174,14 @@ impl Desk {
         let aim: Aim = (asker.clone(), purpose.clone());
         let lease = || self.aims.get(&aim).copied().map(Aimed::Has);
         self.queue.with(&aim).map(Aimed::Waits).or_else(lease)
+    }
+
+    /// The lease of a job that runs on that node.
+    #[must_use]
+    pub fn job_on(&self, node: &Node, purpose: &Purpose) -> Option<LeaseNumber> {
+        let aim: Aim = (node.scheduler.clone(), purpose.clone());
+        let number = *self.aims.get(&aim)?;
+        self.leases.get(&number)?.nodes.contains(&node.name).then_some(number)
     }
 
     /// How a request stands, and that its owner still asks after it.
@@ -300,6 +336,7 @@ impl Desk {
         let Some(ticket) = self.queue.leave(ticket_number) else { return };
         self.holds.is_served(ticket_number, &ticket.ask.request.owner);
         let whose = ticket.whose();
+        let nodes = ticket.nodes;
         let Ask { request, client_key, for_seconds, purpose, life_seconds } = ticket.ask;
         let number = LeaseNumber(self.next);
         self.next += 1;
@@ -338,6 +375,7 @@ impl Desk {
             lease,
             by: ticket.by,
             purpose,
+            nodes,
             life_seconds,
             prolonged: false,
             lent,

@@ -6,7 +6,7 @@ use jiff::civil::Date;
 use outboard_pool::api::Point;
 use outboard_pool::lease::Lease;
 use outboard_pool::words::{
-    Granted, GroupName, LeaseNumber, OwnerName, Purpose, Server, ServerName,
+    Granted, GroupName, LeaseNumber, NodeName, OwnerName, Purpose, Server, ServerName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -32,6 +32,9 @@ pub struct Kept {
     pub by: Asker,
     /// What for.
     pub purpose: Option<Purpose>,
+    /// The nodes of the job, which get it and its key.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub nodes: BTreeSet<NodeName>,
     /// For how many seconds it is good without being renewed, if not as usual.
     pub life_seconds: Option<u32>,
     /// Whether its asker has had it prolonged: what clients have of it says an earlier end.

@@ -5,7 +5,7 @@ use super::no::{Kind, No};
 use super::rules::{ABANDONED_AFTER, MOST_WAITING, MOST_WAITING_OF_AN_OWNER, TOLD_FOR};
 use jiff::Timestamp;
 use outboard_pool::api::Ask;
-use outboard_pool::words::{Capability, LeaseNumber, OwnerName, Servers, Use};
+use outboard_pool::words::{Capability, LeaseNumber, NodeName, OwnerName, Servers, Use};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -26,6 +26,8 @@ pub(super) struct Demand {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) ask: Ask,
+    /// The nodes of a job.
+    pub(super) nodes: BTreeSet<NodeName>,
     pub(super) by: Asker,
     pub(super) since: Timestamp,
     pub(super) asked_after: Timestamp,

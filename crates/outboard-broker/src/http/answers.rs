@@ -1,6 +1,6 @@
 //! Which request gets which answer.
 
-use super::body::{Bodies, OF_A_CLIENT, OF_A_LEASE, OF_A_SERVER};
+use super::body::{Bodies, OF_A_CLIENT, OF_A_JOB, OF_A_LEASE, OF_A_SERVER};
 use super::page;
 use super::places::Answering;
 use crate::desk::{Kind, No};
@@ -13,7 +13,7 @@ use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
-use outboard_pool::api::{PROOF_HEADER, Refused, Told};
+use outboard_pool::api::{PROOF_HEADER, Refused, Role, Told};
 use outboard_pool::lease::proven;
 use outboard_pool::words::{LeaseNumber, Purpose, ServerName};
 use serde::Serialize;
@@ -153,7 +153,7 @@ async fn answer_known(
     match (request.method(), parts.as_slice()) {
         (&Method::POST, ["v1", "beat"]) => {
             // Before it is read: others may send less.
-            caller.must_be(&[outboard_pool::api::Role::Server])?;
+            caller.must_be(&[Role::Server])?;
             let is_large =
                 request.body().size_hint().upper().is_none_or(|upper| {
                     usize::try_from(upper).is_ok_and(|upper| upper > OF_A_SERVER)
@@ -176,6 +176,15 @@ async fn answer_known(
         (&Method::POST, ["v1", "requests"]) => {
             let ask = bodies.read(request, &caller.owner, OF_A_CLIENT).await?;
             json(&service.ask(caller, ask).await?)
+        }
+        (&Method::POST, ["v1", "jobs"]) => {
+            // Before it is read: others may send less.
+            caller.must_be(&[Role::Scheduler, Role::Admin])?;
+            let ask = bodies.read(request, &caller.owner, OF_A_JOB).await?;
+            json(&service.ask_for_job(caller, ask).await?)
+        }
+        (&Method::GET, ["v1", "jobs", purpose]) => {
+            json(&service.job(caller, &self::purpose(purpose)?).await?)
         }
         (&Method::GET, ["v1", "requests", ticket]) => {
             let wait = wait(request.uri().query().unwrap_or_default());

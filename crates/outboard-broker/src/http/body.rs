@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The most bytes of a request for a lease.
 pub(super) const OF_A_CLIENT: usize = 64 << 10;
 
+/// The most bytes of a request for the lease of a job, which names its nodes.
+pub(super) const OF_A_JOB: usize = 320 << 10;
+
 /// The most bytes of a server's beat without leases: 64 devices, with NVLink between all of them.
 pub(super) const OF_A_SERVER: usize = 256 << 10;
 

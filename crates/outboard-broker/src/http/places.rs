@@ -73,7 +73,7 @@ impl Places {
         let hall = match role {
             Role::Server => &self.servers,
             Role::Admin | Role::Scheduler => &self.admins,
-            Role::Client | Role::Viewer => &self.others,
+            Role::Client | Role::Viewer | Role::Node => &self.others,
         };
         hall.enter(owner, leave)
     }

@@ -2,19 +2,39 @@
 
 use super::Service;
 use crate::desk::{Aimed, Kind, No, Outcome, Stands};
-use crate::roles::Caller;
+use crate::roles::{ASKERS, Caller};
 use jiff::Timestamp;
-use outboard_pool::api::{Ask, Standing};
-use outboard_pool::words::Purpose;
+use outboard_auth::sparing::STRANGERS;
+use outboard_pool::api::{Ask, JobAsk, JobGrant, Role, Standing};
+use outboard_pool::words::{LeaseNumber, NodeName, OwnerName, Purpose};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 impl Service {
     pub(crate) async fn ask(&self, caller: &Caller, ask: Ask) -> Result<Standing, No> {
+        self.enter(caller, ask, BTreeSet::new()).await
+    }
+
+    /// As [`Service::ask`], for a job on nodes: the key is the broker's.
+    pub(crate) async fn ask_for_job(&self, caller: &Caller, job: JobAsk) -> Result<Standing, No> {
+        caller.must_be(&[Role::Scheduler, Role::Admin])?;
+        let made = self.signers.borrow().job_thumbprint(&caller.owner, &job.purpose);
+        let key = made.map_err(|sentence| No::new(Kind::Unavailable, sentence))?;
+        let (ask, nodes) = job.bound_to(key)?;
+        self.enter(caller, ask, nodes).await
+    }
+
+    async fn enter(
+        &self,
+        caller: &Caller,
+        ask: Ask,
+        nodes: BTreeSet<NodeName>,
+    ) -> Result<Standing, No> {
         self.may_ask(caller, &ask)?;
         let now = Timestamp::now();
-        let asked = self.desk.borrow_mut().ask(ask, caller.asker(), now);
+        let asked = self.desk.borrow_mut().ask_for_job(ask, nodes, caller.asker(), now);
         let standing = asked.and_then(|ticket| {
             let stands = self.desk.borrow_mut().stands(ticket, now)?;
             self.standing(ticket, stands)
@@ -134,7 +154,57 @@ impl Service {
         }
     }
 
+    /// The lease of a job with its key, for a node on which it runs or for who has asked for it.
+    pub(crate) async fn job(&self, caller: &Caller, job: &Purpose) -> Result<JobGrant, No> {
+        let (asker, number) = self.lease_of_job(caller, job)?;
+        if caller.role != Role::Node
+            && let Some(left_out) = STRANGERS.admits("a job's key for its scheduler")
+        {
+            tracing::warn!(scheduler = %asker, %job, left_out, "a job's key was fetched with the scheduler's token: if nodes have it, root of one may do all that the scheduler may; give each node a token of the role node");
+        }
+        let granted = self.grant(number);
+        let key = self.key_of_job(&asker, job, number);
+        let both = granted.and_then(|grant| Ok(JobGrant { grant, key: key? }));
+        self.once_kept(both).await
+    }
+
+    /// The lease of a job, and who has asked for it. Of jobs on other nodes a node learns nothing.
+    fn lease_of_job(&self, caller: &Caller, job: &Purpose) -> Result<(OwnerName, LeaseNumber), No> {
+        if caller.role == Role::Node {
+            let node = caller.node()?;
+            let number = self.desk.borrow().job_on(&node, job);
+            let sentence = || format!("{} has no lease for {job} on {}", node.scheduler, node.name);
+            let number = number.ok_or_else(|| No::new(Kind::NotFound, sentence()))?;
+            return Ok((node.scheduler, number));
+        }
+        caller.must_be(&[Role::Node, Role::Scheduler, Role::Admin])?;
+        match self.with_purpose(caller, job)? {
+            Aimed::Has(number) => Ok((caller.owner.clone(), number)),
+            Aimed::Waits(_) => Err(No::new(Kind::NotFound, format!("the lease for {job} waits"))),
+        }
+    }
+
+    fn key_of_job(
+        &self,
+        asker: &OwnerName,
+        job: &Purpose,
+        number: LeaseNumber,
+    ) -> Result<String, No> {
+        let bound_to = self.desk.borrow().lease(number).map(|lease| lease.client_key.clone());
+        let signers = self.signers.borrow();
+        let key = bound_to.and_then(|thumbprint| signers.job_key(asker, job, &thumbprint));
+        key.ok_or_else(|| {
+            let sentence = format!(
+                "the lease for {job} is bound to a key that the broker does not have: {asker} made \
+                 it itself, as Slurm's controller does with Outboard 0.1.0, or it came from a key \
+                 that is not in lease.key any more"
+            );
+            No::new(Kind::Unavailable, sentence)
+        })
+    }
+
     fn with_purpose(&self, caller: &Caller, purpose: &Purpose) -> Result<Aimed, No> {
+        caller.must_be(&ASKERS)?;
         let held = self.desk.borrow().with_purpose(&caller.owner, purpose);
         held.ok_or_else(|| {
             let owner = &caller.owner;

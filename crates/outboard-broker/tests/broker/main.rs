@@ -4,6 +4,7 @@ mod desk;
 mod ends;
 mod etcd;
 mod holds;
+mod jobs;
 mod names;
 mod pages;
 mod places;

@@ -32,7 +32,8 @@ impl Args {
     /// The key for a purpose, in PEM, and its thumbprint.
     pub(super) fn key(&self, purpose: &Purpose) -> Result<(String, Thumbprint), Failure> {
         let secret = read(&self.secret_file)?;
-        lease_key::derive(&secret, purpose).map_err(|error| {
+        let asker = "slurm".parse().expect("it is a name");
+        lease_key::derive(&secret, &asker, purpose).map_err(|error| {
             let sentence = format!("a key for the lease cannot be made: {error}");
             Failure::new(Code::FileUnusable, sentence, "this should not happen: report it")
         })

@@ -19,12 +19,15 @@ pub enum Role {
     Admin,
     /// See the pool.
     Viewer,
+    /// Read the leases of a scheduler's jobs that run on this node, with their keys, and nothing
+    /// else. The owner is called as [`Node`](crate::words::Node) says.
+    Node,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Role; 5] =
-        [Role::Server, Role::Client, Role::Scheduler, Role::Admin, Role::Viewer];
+    pub const ALL: [Role; 6] =
+        [Role::Server, Role::Client, Role::Scheduler, Role::Admin, Role::Viewer, Role::Node];
 
     /// Its name.
     #[must_use]
@@ -35,6 +38,7 @@ impl Role {
             Role::Scheduler => "scheduler",
             Role::Admin => "admin",
             Role::Viewer => "viewer",
+            Role::Node => "node",
         }
     }
 }

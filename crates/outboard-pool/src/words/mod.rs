@@ -3,6 +3,7 @@
 mod device;
 mod granted;
 mod name;
+mod node;
 mod request;
 mod share;
 mod size;
@@ -11,7 +12,10 @@ pub use device::{
     Capability, Condition, DEVICES_OF_A_SERVER, Device, Health, Label, MODEL_LENGTH, Server,
 };
 pub use granted::{Granted, LeaseNumber};
-pub use name::{DeviceUuid, GroupName, LabelText, OwnerName, Purpose, ServerName, Thumbprint};
+pub use name::{
+    DeviceUuid, GroupName, LabelText, NodeName, OwnerName, Purpose, ServerName, Thumbprint,
+};
+pub use node::Node;
 pub use request::{MayShare, Named, Request, Servers};
 pub use share::{Share, Use};
 pub use size::Size;

@@ -10,6 +10,9 @@ const LONGEST: usize = 253;
 /// The most characters of a purpose.
 const LONGEST_PURPOSE: usize = 128;
 
+/// The most characters of a node's name.
+const LONGEST_NODE: usize = 64;
+
 /// What names may contain besides ASCII letters and digits.
 const SIGNS: &str = "._-:/@+";
 
@@ -78,6 +81,8 @@ names! {
     OwnerName: "the name of an owner", check;
     /// Several owners with one quota.
     GroupName: "the name of a group", check;
+    /// What a scheduler calls a node of its cluster.
+    NodeName: "the name of a node", check_node;
     /// The key or the value of a label.
     LabelText: "a label's key or value", check;
     /// What a lease is for, as whoever asks for it calls that: a job or a claim of a scheduler.
@@ -93,6 +98,15 @@ fn check_purpose(what: &str, text: &str) -> Result<(), Malformed> {
         return Ok(());
     }
     Err(Malformed(format!("{what} has 1 to {LONGEST_PURPOSE} letters, digits and ._:-")))
+}
+
+/// A node's name is a part of an owner's, before an `@`.
+fn check_node(what: &str, text: &str) -> Result<(), Malformed> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if (1..=LONGEST_NODE).contains(&text.len()) && text.chars().all(is_allowed) {
+        return Ok(());
+    }
+    Err(Malformed(format!("{what} has 1 to {LONGEST_NODE} letters, digits and ._-")))
 }
 
 fn check_thumbprint(what: &str, text: &str) -> Result<(), Malformed> {
