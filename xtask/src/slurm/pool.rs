@@ -99,6 +99,11 @@ impl Pool {
         token("scheduler", "slurm")
     }
 
+    /// The token of a node.
+    pub(super) fn node(&self, name: &str) -> Result<String> {
+        token("node", &format!("{name}@slurm"))
+    }
+
     fn list(&self, what: &str) -> Result<Vec<Value>> {
         let mut command = Command::new("outboard");
         command.args(["pool", "--pool", &self.url, "--pool-fingerprint", &self.fingerprint]);

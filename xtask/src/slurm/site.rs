@@ -31,10 +31,17 @@ fn settings(pool: &Pool) -> String {
     format!(
         "OUTBOARD_POOL={}\nOUTBOARD_POOL_FINGERPRINT={}\n\
          OUTBOARD_POOL_TOKEN_FILE=/etc/outboard/slurm.token\n\
-         OUTBOARD_SLURM_SECRET_FILE=/etc/outboard/slurm.secret\n\
+         OUTBOARD_SLURM_NODE_TOKEN_FILE={}\n\
          OUTBOARD_SLURM_WAIT=8s\nOUTBOARD_CONFIG=none\nPATH=/usr/bin:/bin\n",
-        pool.url, pool.fingerprint
+        pool.url,
+        pool.fingerprint,
+        node_token("$SLURMD_NODENAME")
     )
+}
+
+/// The file with a node's token. All nodes are on one machine here.
+pub(super) fn node_token(node: &str) -> String {
+    format!("/etc/outboard/slurm-node-{node}.token")
 }
 
 /// What a site of one machine has.
@@ -94,8 +101,11 @@ pub(super) fn write(pool: &Pool, accounts: &Accounts) -> Result<()> {
     fs::write(CONFIGURATION, hurried(&fs::read_to_string(CONFIGURATION)?)?)?;
     write_secret("/etc/outboard/slurm.token", &pool.scheduler()?)?;
     write_secret("/etc/outboard/slurm.env", &settings(pool))?;
+    for node in NODES {
+        write_secret(&node_token(node), &pool.node(node)?)?;
+    }
     // As the page says for a Slurm with a user of its own.
-    for name in ["token", "secret", "env"] {
+    for name in ["token", "env"] {
         let path = format!("/etc/outboard/slurm.{name}");
         chown(&path, None, Some(SLURM.1)).with_context(|| format!("cannot give away {path}"))?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o640))?;

@@ -7,7 +7,7 @@ use outboard_wire::Code;
 
 use crate::failure::Failure;
 
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
     /// The broker of the pool, https://HOST[:PORT], or all of them with commas between them. Also
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 }
 
 /// By what the broker is known, and knows who asks.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[group(skip)]
 pub(crate) struct Shown {
     /// SHA-256 of the broker's certificate. Also OUTBOARD_POOL_FINGERPRINT.
@@ -44,6 +44,12 @@ impl Args {
     /// The broker.
     pub(crate) fn broker(&self) -> Result<Blocking, Failure> {
         self.shown.broker(self.pool.as_deref())
+    }
+
+    /// The broker for who has that token, whatever else flags and environment say of one.
+    pub(crate) fn broker_for(mut self, token_file: PathBuf) -> Result<Blocking, Failure> {
+        self.shown.pool_token_file = Some(token_file);
+        self.broker()
     }
 }
 

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use outboard_broker_client::{AskError, Blocking, Method};
-use outboard_pool::api::{Ask, Grant, Standing};
+use outboard_pool::api::{Ask, Grant, JobAsk, Standing};
+use outboard_pool::words::Request;
+use outboard_wire::Code;
+use serde::Serialize;
 
 use super::access::failed;
 use crate::failure::Failure;
@@ -15,10 +18,60 @@ pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 /// How long the broker may keep each question after a request waiting.
 const POLL: &str = "wait_ms=5000";
 
+/// What a broker may be asked for.
+pub(crate) trait Asked: Serialize {
+    /// Where.
+    const PATH: &str;
+
+    /// What is wanted.
+    fn request(&mut self) -> &mut Request;
+
+    /// Why a broker did not do it.
+    fn failed(error: &AskError) -> Failure {
+        failed(error)
+    }
+}
+
+impl Asked for Ask {
+    const PATH: &str = "/v1/requests";
+
+    fn request(&mut self) -> &mut Request {
+        &mut self.request
+    }
+}
+
+impl Asked for JobAsk {
+    const PATH: &str = "/v1/jobs";
+
+    fn request(&mut self) -> &mut Request {
+        &mut self.request
+    }
+
+    fn failed(error: &AskError) -> Failure {
+        match error {
+            AskError::Refused { status: 404, .. } => Failure::new(
+                Code::BrokerDeclined,
+                "the broker is of an earlier release, which makes no keys for jobs",
+                "update the broker",
+            ),
+            _ => failed(error),
+        }
+    }
+}
+
 /// Asks again while the broker is away and there is time.
 pub(crate) fn patiently<T>(
     until: Option<Instant>,
     say: &dyn Fn(&str),
+    ask: impl Fn() -> Result<T, AskError>,
+) -> Result<T, Failure> {
+    patiently_or(until, say, failed, ask)
+}
+
+fn patiently_or<T>(
+    until: Option<Instant>,
+    say: &dyn Fn(&str),
+    failed: fn(&AskError) -> Failure,
     ask: impl Fn() -> Result<T, AskError>,
 ) -> Result<T, Failure> {
     let mut is_told = false;
@@ -36,16 +89,17 @@ pub(crate) fn patiently<T>(
 }
 
 /// Waits in the queue, and says at which place and why.
-pub(crate) fn wait(
+pub(crate) fn wait<A: Asked>(
     broker: &Blocking,
-    mut ask: Ask,
+    mut ask: A,
     until: Option<Instant>,
     say: &dyn Fn(&str),
 ) -> Result<Grant, Failure> {
-    let ask_for = ask.request.wait_seconds;
+    let ask_for = ask.request().wait_seconds;
     let begin = Instant::now();
-    let request = |ask: &Ask, until| {
-        patiently(until, say, || broker.tell::<Standing>(Method::POST, "/v1/requests", ask))
+    let request = |ask: &A, until| {
+        let tell = || broker.tell::<Standing>(Method::POST, A::PATH, ask);
+        patiently_or(until, say, A::failed, tell)
     };
     // It has just answered: if it is away now, it is being started anew.
     let again = until.or_else(|| (ask_for > 0).then(|| begin + RESTART));
@@ -73,7 +127,7 @@ pub(crate) fn wait(
                 say("the broker has forgotten the request; asking again");
                 let waited = u32::try_from(waited).unwrap_or(u32::MAX);
                 if ask_for < u32::MAX {
-                    ask.request.wait_seconds = ask_for.saturating_sub(waited).max(1);
+                    ask.request().wait_seconds = ask_for.saturating_sub(waited).max(1);
                 }
                 request(&ask, again)?
             }
@@ -87,5 +141,20 @@ pub(crate) fn wait(
             }
             Err(error) => return Err(failed(&error)),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_that_knows_no_jobs_is_to_be_updated() {
+        let refused = |status| AskError::Refused { status, sentence: "no".into() };
+        let failure = JobAsk::failed(&refused(404));
+        assert!(failure.to_string().contains("earlier release"), "{failure}");
+        assert_eq!(failure.help(), "update the broker");
+        assert_eq!(JobAsk::failed(&refused(409)).to_string(), "no");
+        assert_eq!(Ask::failed(&refused(404)).to_string(), "no");
     }
 }

@@ -1,8 +1,9 @@
 //! Slurm's controller, by Slurm's own commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use outboard_pool::words::NodeName;
 use outboard_wire::Code;
 
 use super::limit;
@@ -43,6 +44,16 @@ fn limit_in(text: &str, job: &str) -> Result<Option<u32>, Failure> {
     let found = lines.find(|(number, _)| *number == job);
     let limit = found.and_then(|(_, limit)| limit::seconds(limit).ok());
     limit.ok_or_else(|| strange("the job's time limit", text))
+}
+
+/// The names in a list of nodes.
+pub(super) fn nodes(list: &str) -> Result<BTreeSet<NodeName>, Failure> {
+    nodes_in(&ask("scontrol", &["show", "hostnames", list])?)
+}
+
+fn nodes_in(text: &str) -> Result<BTreeSet<NodeName>, Failure> {
+    let names = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    names.map(|name| name.parse().map_err(|_| strange("the job's nodes", name))).collect()
 }
 
 /// Jobs, each with the seconds that are left of its time, in which it is not suspended; none is no
@@ -106,6 +117,17 @@ mod tests {
         assert_eq!(limit_in(text, "8").unwrap(), Some(120));
         assert_eq!(limit_in(text, "6").unwrap(), None);
         assert!(limit_in(text, "9").is_err() && limit_in("", "9").is_err());
+    }
+
+    #[test]
+    fn nodes_are_lines() {
+        let nodes = nodes_in("n1\nn10\nlogin-2.site\n").unwrap();
+        assert_eq!(
+            nodes.iter().map(NodeName::as_str).collect::<Vec<_>>(),
+            ["login-2.site", "n1", "n10"]
+        );
+        let error = nodes_in("n[1-3]\n").unwrap_err().to_string();
+        assert!(error.contains("the job's nodes"), "{error}");
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use miette::Result;
 use outboard_broker_client::{AskError, Blocking, Method};
-use outboard_pool::api::{Ask, Grant};
+use outboard_pool::api::{Grant, JobAsk};
 use outboard_pool::words::{MayShare, Purpose};
 use outboard_wire::Code;
 
+use super::controller;
 use super::job::{self, Job};
-use super::{controller, secret};
 use crate::failure::Failure;
 use crate::pool::access;
 use crate::pool::asking::{patiently, wait};
@@ -25,8 +25,6 @@ const EPILOG: Duration = Duration::from_secs(5);
 pub(super) struct Args {
     #[command(flatten)]
     access: access::Args,
-    #[command(flatten)]
-    secret: secret::Args,
     /// How long to wait for the devices, and for a broker that is away.
     #[arg(
         long,
@@ -80,7 +78,7 @@ fn described(grant: &Grant) -> String {
 
 fn lease(args: &Args, job: &Job) -> Result<Option<Grant>, Failure> {
     let Some(mut request) = job::wanted()? else { return Ok(None) };
-    let (_, thumbprint) = args.secret.key(&job.purpose)?;
+    let nodes = controller::nodes(&job::nodes()?)?;
     let limit = controller::time_limit(&job.number)?;
     let broker = args.access.broker()?;
     let until = Instant::now() + args.wait.0.unsigned_abs();
@@ -97,11 +95,12 @@ fn lease(args: &Args, job: &Job) -> Result<Option<Grant>, Failure> {
     request.may_share = MayShare::SameKey;
     request.wait_seconds = u32::try_from(args.wait.0.as_secs()).unwrap_or(u32::MAX);
     let seconds = limit.map(|limit| limit.saturating_add(START));
-    let ask = Ask {
-        purpose: Some(job.purpose.clone()),
+    let ask = JobAsk {
+        request,
+        purpose: job.purpose.clone(),
+        nodes,
         life_seconds: Some(seconds.unwrap_or(u32::MAX)),
         for_seconds: seconds,
-        ..Ask::new(request, thumbprint)
     };
     let grant = wait(&broker, ask, Some(until), &say)?;
     if let Some(limit) = limit

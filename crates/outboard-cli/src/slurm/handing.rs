@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use miette::Result;
 use outboard_auth::files::write_secret_as;
 use outboard_broker_client::{AskError, Blocking, Method};
-use outboard_pool::api::{Grant, Standing};
+use outboard_pool::api::{JobGrant, Me, Role};
+use outboard_pool::words::Node;
 use outboard_wire::Code;
 
 use super::job::{Job, Local, node};
-use super::secret;
 use crate::failure::Failure;
 use crate::pool::access::{self, failed};
 use crate::pool::shown;
@@ -36,8 +36,15 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Args {
     #[command(flatten)]
     access: access::Args,
-    #[command(flatten)]
-    secret: secret::Args,
+    /// A file with this node's own token, of the role `node`; without it, the token is the one
+    /// that other commands show.
+    #[arg(
+        long,
+        env = "OUTBOARD_SLURM_NODE_TOKEN_FILE",
+        hide_env_values = true,
+        value_name = "FILE"
+    )]
+    node_token_file: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
     /// How long to wait for a broker that is away. Then the job's tasks fail with a sentence.
@@ -79,8 +86,8 @@ pub(super) fn hand_out(args: &Args) -> Result<()> {
     let place = args.place.of(&job, &local.node);
     // Without them the node is not fit for such jobs: Slurm may drain it.
     let libraries = install::client_dir()?;
-    let files = match lease(args, &job) {
-        Ok((key, grant)) => files(&place, &libraries, key, &grant),
+    let files = match lease(args, &job, &local.node) {
+        Ok(grant) => files(&place, &libraries, grant),
         Err(failure) => {
             let help = failure.help();
             let sentence = format!("job {} has no remote GPUs: {failure}; {help}", job.number);
@@ -105,15 +112,17 @@ fn remove(place: &Path) -> io::Result<()> {
     }
 }
 
-/// The key, and the lease that the controller has got.
-fn lease(args: &Args, job: &Job) -> Result<(String, Grant), Failure> {
-    let (key, _) = args.secret.key(&job.purpose)?;
-    let broker = args.access.broker()?;
+/// The lease that the controller has got, with its key.
+fn lease(args: &Args, job: &Job, node: &str) -> Result<JobGrant, Failure> {
+    let broker = match &args.node_token_file {
+        Some(file) => args.access.clone().broker_for(file.clone()),
+        None => args.access.broker(),
+    }?;
     let until = Instant::now() + args.wait.0.unsigned_abs();
-    let path = format!("/v1/purposes/{}", job.purpose);
+    let path = format!("/v1/jobs/{}", job.purpose);
     loop {
-        match ask(&broker, &path)? {
-            Ok(grant) => return Ok((key, grant)),
+        match ask(&broker, &path, node)? {
+            Ok(grant) => return Ok(grant),
             Err(failure) if Instant::now() >= until => return Err(failure),
             Err(_) => std::thread::sleep(PAUSE),
         }
@@ -121,25 +130,44 @@ fn lease(args: &Args, job: &Job) -> Result<(String, Grant), Failure> {
 }
 
 /// The lease; or why it is not there, where that may pass.
-fn ask(broker: &Blocking, path: &str) -> Result<Result<Grant, Failure>, Failure> {
-    match broker.ask(Method::GET, path) {
-        Ok(Standing::Granted(grant)) => Ok(Ok(grant)),
-        Ok(Standing::Waiting { because, .. }) => {
-            Ok(Err(Failure::new(Code::NotAvailable, because, "`outboard pool queue` shows more")))
-        }
+fn ask(broker: &Blocking, path: &str, node: &str) -> Result<Result<JobGrant, Failure>, Failure> {
+    let answer = broker.ask::<Me>(Method::GET, "/v1/me").map(|me| may_fetch(&me, node));
+    let answer = match answer {
+        Ok(may) => may.map(|()| broker.ask(Method::GET, path))?,
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(grant) => Ok(Ok(grant)),
         Err(error) if error.may_pass() => Ok(Err(failed(&error))),
-        Err(AskError::Refused { status: 404, .. }) => Err(Failure::new(
+        Err(AskError::Refused { status: 404, .. }) => Ok(Err(Failure::new(
             Code::NotAvailable,
-            "the pool has no lease for it",
+            format!("the pool has no lease for it on {node}"),
             "whoever runs Slurm sees why in slurmctld's log",
-        )),
+        ))),
         Err(error) => Err(failed(&error)),
+    }
+}
+
+/// Whether the token is one for this node.
+fn may_fetch(me: &Me, node: &str) -> Result<(), Failure> {
+    const HELP: &str = "make a token for each node (`outboard token --broker create --role node \
+                        --owner NODE@SCHEDULER`), and name its file in slurm.env \
+                        (OUTBOARD_SLURM_NODE_TOKEN_FILE)";
+    let of = |role| format!("node {node} has a token of {} with the role {role}", me.owner);
+    match me.role {
+        Role::Node => match Node::of(me.owner.as_str()) {
+            Ok(owner) if owner.name.as_str() == node => Ok(()),
+            _ => Err(Failure::new(Code::BadCredentials, of(Role::Node), HELP)),
+        },
+        // As all nodes had it with release 0.1.0; the broker's log warns of it.
+        Role::Scheduler | Role::Admin => Ok(()),
+        role => Err(Failure::new(Code::BadCredentials, of(role), HELP)),
     }
 }
 
 type Files = BTreeMap<&'static str, Vec<u8>>;
 
-fn files(place: &Path, libraries: &Path, key: String, grant: &Grant) -> Files {
+fn files(place: &Path, libraries: &Path, JobGrant { grant, key }: JobGrant) -> Files {
     let mut text = Vec::new();
     for (name, how, value) in environment::rules(libraries, install::python_dir().as_deref()) {
         line(&mut text, name, how.sign(), &value);
@@ -148,7 +176,7 @@ fn files(place: &Path, libraries: &Path, key: String, grant: &Grant) -> Files {
     for (name, value) in &shown {
         line(&mut text, name, "=", value);
     }
-    let token = grant.token.clone().into_bytes();
+    let token = grant.token.into_bytes();
     BTreeMap::from([(ENVIRONMENT, text), (KEY, key.into_bytes()), (LEASE, token)])
 }
 
@@ -210,6 +238,24 @@ mod tests {
         remove(&place).unwrap();
         remove(&place).unwrap();
         assert_eq!(std::fs::read_dir(&above).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_node_has_a_token_of_its_own() {
+        let may = |owner: &str, role| {
+            let (owner, group) = (owner.parse().unwrap(), "everybody".parse().unwrap());
+            may_fetch(&Me { owner, group, role }, "n1").map_err(|failure| failure.to_string())
+        };
+        assert!(may("n1@slurm", Role::Node).is_ok());
+        for (owner, role) in
+            [("n2@slurm", Role::Node), ("n1", Role::Node), ("n1@slurm", Role::Client)]
+        {
+            let error = may(owner, role).unwrap_err();
+            let wanted = format!("node n1 has a token of {owner} with the role {role}");
+            assert_eq!(error, wanted);
+        }
+        // A cluster that was set up for an earlier release goes on.
+        assert!(may("slurm", Role::Scheduler).is_ok());
     }
 
     #[test]

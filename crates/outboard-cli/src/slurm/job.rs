@@ -82,6 +82,11 @@ fn wanted_by(get: impl Fn(&str) -> Option<String>) -> Result<Option<Request>, Fa
     Ok(Some(request))
 }
 
+/// The nodes of the job, as Slurm writes them: `n[1-3],m7`.
+pub(super) fn nodes() -> Result<String, Failure> {
+    needed("SLURM_JOB_NODELIST", variable)
+}
+
 /// The node and the user for whom a node's prolog runs.
 pub(super) struct Local {
     pub(super) node: String,

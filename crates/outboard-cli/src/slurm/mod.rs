@@ -1,9 +1,9 @@
 //! `outboard slurm`: what Slurm's prologs and epilogs call, and what keeps Slurm's licences as many
 //! as the pool has devices.
 //!
-//! Slurm's controller asks the broker for a job's lease (`granting`); each node fetches it and
-//! writes it where the job's tasks find it (`handing`). Both make the lease's key themselves
-//! (`secret`).
+//! Slurm's controller asks the broker for a job's lease (`granting`); each node of the job fetches
+//! it with its key, by a token of its own, and writes them where the job's tasks find them
+//! (`handing`).
 
 mod controller;
 mod granting;
@@ -12,7 +12,6 @@ mod job;
 mod licenses;
 mod limit;
 mod prolonging;
-mod secret;
 mod syncing;
 
 use clap::Subcommand;

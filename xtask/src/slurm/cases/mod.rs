@@ -3,6 +3,7 @@
 mod ends;
 mod faults;
 mod kinds;
+mod nodes;
 mod own_servers;
 mod rules;
 mod times;
@@ -34,6 +35,8 @@ pub(super) const ALL: &[Case<World>] = &[
     case("licences in what Slurm shows", rules::visible),
     case("accounts and fair share see the devices", rules::accounted),
     case("keys and tokens are not for others", rules::secrets),
+    case("a node acts for its own jobs only", nodes::own_jobs_only),
+    case("nodes that have the scheduler's token go on", nodes::set_up_as_before),
     case("a job gets more time", times::extended),
     case("a job gets more time than the broker gives", times::too_long),
     case("a job is suspended and resumed", times::suspended),

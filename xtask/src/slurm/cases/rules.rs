@@ -4,6 +4,7 @@ use super::kinds::program;
 use crate::apart::within;
 use crate::slurm::accounts::{ACCOUNT, WEIGHT};
 use crate::slurm::inside::PROGRAMS;
+use crate::slurm::site::node_token;
 use crate::slurm::world::{ENDS, SOON, World};
 use anyhow::{Result, bail, ensure};
 use std::time::{Duration, Instant};
@@ -105,8 +106,8 @@ pub(super) fn secrets(world: &mut World) -> Result<()> {
         ensure!(world.output("ada", "cat", &[secret])?.status.success(), "Ada reads {secret}");
         ensure!(!world.output("bob", "cat", &[secret])?.status.success(), "Bob reads {secret}");
     }
-    for secret in ["token", "secret", "env"] {
-        let path = format!("/etc/outboard/slurm.{secret}");
+    let [token, settings] = ["token", "env"].map(|name| format!("/etc/outboard/slurm.{name}"));
+    for path in [token, settings, node_token("n1")] {
         ensure!(!world.output("ada", "cat", &[&path])?.status.success(), "Ada reads {path}");
     }
     // What the job has is no token: she can ask the broker nothing as Slurm.
