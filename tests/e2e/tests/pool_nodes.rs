@@ -1,9 +1,10 @@
 //! What a node of Slurm can do at a broker by its token.
 
 use outboard_broker_client::{AskError, Blocking, Method};
-use outboard_e2e::{PlayedServer, PoolBroker, command};
+use outboard_e2e::{Brokers, PATIENCE, PlayedServer, PoolBroker, command, copy_common, within};
 use outboard_pool::api::{Grant, JobAsk, JobGrant, Me, Role, Standing};
 use outboard_pool::words::{MayShare, Request};
+use outboard_test_support::skip;
 use outboard_transport::client_key::ClientKey;
 use serde_json::json;
 
@@ -108,6 +109,30 @@ fn a_node_gets_the_leases_of_its_own_jobs_and_nothing_else() {
     assert!(fetch(&n1).unwrap().key == key);
     slurm.bytes(Method::DELETE, "/v1/purposes/slurm.blue.7").unwrap();
     assert_eq!(status(fetch(&n1)), 404);
+}
+
+/// etcd holds no keys: the broker that leads next makes the same one again.
+#[test]
+fn the_next_broker_to_lead_gives_out_the_same_key() {
+    let Some(mut brokers) = Brokers::start(2, 0, &[]) else { skip!("there is no etcd") };
+    let first = &brokers.all[0];
+    let (slurm, node) = (first.token("scheduler", "slurm"), first.token("node", "n1@slurm"));
+    copy_common(&first.state, &brokers.all[1].state);
+    let _server = PlayedServer::of(brokers.for_token(&brokers.tokens.server), "gpu1", 1);
+    let (slurm, node) = (brokers.for_token(&slurm), brokers.for_token(&node));
+    assert!(within(PATIENCE, || ask(&slurm, &job(&["n1"])).is_ok()), "there is a device");
+    let before = fetch(&node).unwrap();
+    let leader = brokers.leader(None);
+    brokers.all[leader].kill();
+    brokers.leader(Some(leader));
+    let mut after = None;
+    let is_answered = || {
+        after = fetch(&node).ok();
+        after.is_some()
+    };
+    assert!(within(PATIENCE, is_answered), "the next one knows the job");
+    let after = after.unwrap();
+    assert!((after.grant.number, after.key) == (before.grant.number, before.key));
 }
 
 #[test]
