@@ -143,5 +143,11 @@ fn allow(
 ) -> Result<RulesetCreated, RulesetError> {
     let Ok(file) = PathFd::new(path) else { return Ok(rules) };
     let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
-    rules.add_rule(PathBeneath::new(file, access))
+    let rules = rules.add_rule(PathBeneath::new(&file, access))?;
+    if path.starts_with("/proc") {
+        // A rule is for an inode. Here the kernel makes another one when it has dropped what it
+        // remembers of a path, as under pressure of memory; it drops nothing that is open.
+        Box::leak(Box::new(file));
+    }
+    Ok(rules)
 }
