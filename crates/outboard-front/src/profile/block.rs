@@ -27,9 +27,15 @@ pub(super) struct Counts {
 }
 
 /// The counts of one thread at a time.
-pub(super) struct Block([Counts; FUNCTIONS]);
+pub(super) struct Block(Box<[Counts]>);
 
 impl Block {
+    /// All at zero. An array would be made on the stack first, which may have room for no more than
+    /// that.
+    fn new() -> Block {
+        Block((0..FUNCTIONS).map(|_| Counts::default()).collect())
+    }
+
     pub(super) fn of(&self, function: usize) -> &Counts {
         // Numbers come from our own tables.
         &self.0[function.min(FUNCTIONS - 1)]
@@ -54,8 +60,7 @@ pub(super) fn take() -> &'static Block {
     if let Some(block) = blocks.free.pop() {
         return block;
     }
-    let block: &'static Block =
-        Box::leak(Box::new(Block(std::array::from_fn(|_| Counts::default()))));
+    let block: &'static Block = Box::leak(Box::new(Block::new()));
     blocks.all.push(block);
     block
 }
@@ -95,7 +100,7 @@ pub(super) fn everything() -> u64 {
             .wrapping_add(get(&counts.to_device))
             .wrapping_add(get(&counts.from_device))
     };
-    blocks().all.iter().flat_map(|block| &block.0).map(moved).fold(0, u64::wrapping_add)
+    blocks().all.iter().flat_map(|block| &*block.0).map(moved).fold(0, u64::wrapping_add)
 }
 
 /// Adds up what all threads have counted of a function so far.
@@ -122,4 +127,23 @@ pub(super) fn sum(function: usize) -> Sum {
         }
     }
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_stack_has_room_for_what_takes_a_block() {
+        let small = std::thread::Builder::new().stack_size(32 << 10);
+        let take = || {
+            let block = take();
+            let counts = block.of(FUNCTIONS);
+            add(&counts.calls, 1);
+            assert_eq!(counts.calls.load(Ordering::Relaxed), 1);
+            counts.calls.store(0, Ordering::Relaxed);
+            hand_on(block);
+        };
+        small.spawn(take).expect("a thread").join().expect("it has room");
+    }
 }
