@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use outboard_test_support::skip;
+use outboard_test_support::{End, skip};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::{getegid, geteuid};
 use tempfile::TempDir;
@@ -58,15 +58,6 @@ impl Folder {
 
     fn terms(&self) -> Terms {
         Terms { folder: self.0.path().to_owned(), ..Terms::default() }
-    }
-}
-
-/// Ends the thread beside a test, even if the test fails.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

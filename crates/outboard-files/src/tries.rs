@@ -28,7 +28,7 @@ pub(crate) struct FileNumber {
 
 /// The wrong answers of all owners.
 pub(crate) struct Tries {
-    /// What seeds are made from; it lasts as long as the process.
+    /// The key of the hash that makes seeds; it lasts as long as the process.
     secret: [u8; 32],
     owners: Mutex<HashMap<String, Files>>,
 }

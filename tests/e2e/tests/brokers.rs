@@ -17,7 +17,7 @@ use outboard_e2e::{
 use outboard_pool::api::Standing;
 use outboard_pool::words::Condition;
 use outboard_test_support::etcd::{Certificates, Etcd};
-use outboard_test_support::skip;
+use outboard_test_support::{End, skip};
 use rustix::process::Signal;
 
 /// How long nobody may lead.
@@ -112,15 +112,6 @@ fn programs_notice_nothing_of_a_leader_that_is_killed_stopped_or_cut_off() {
     drop(program.stdin.take());
     lines.find("fine");
     assert!(program.wait().unwrap().success());
-}
-
-/// Ends what goes on beside a test, even if the test fails.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Opens connections to a broker and keeps the newest ones, each after a question.

@@ -1,5 +1,6 @@
 //! What the tests of all packages share.
 
+mod end;
 pub mod etcd;
 pub mod monitoring;
 mod port;
@@ -7,6 +8,7 @@ mod port;
 use std::fmt;
 use std::io::Write as _;
 
+pub use end::End;
 pub use port::ReservedPort;
 
 /// Returns from the test that calls it, as one that cannot run here, and says why. `cargo xtask

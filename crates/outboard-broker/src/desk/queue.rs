@@ -9,7 +9,7 @@ use outboard_pool::words::{Capability, LeaseNumber, NodeName, OwnerName, Servers
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// What requests are the same in to placement: where one must wait for devices, all must.
+/// What placement looks at in a request: of requests that are the same in it, all wait or none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Demand {
     devices: u32,

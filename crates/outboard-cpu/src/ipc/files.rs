@@ -77,7 +77,7 @@ mod tests {
         let inode = |file: BorrowedFd<'_>| rustix::fs::fstat(file).unwrap().st_ino;
         assert_eq!(inode(opened().unwrap().as_fd()), inode(memory.as_fd()));
         assert!(opened().is_err(), "it was for one opening");
-        // What nobody has offered, and what is no token.
+        // A token that nobody here has made, and bytes that are none.
         for token in [theirs, [7; 64]] {
             let mut file = -1;
             // SAFETY: bytes, and room for a descriptor.
