@@ -151,7 +151,10 @@ mod tests {
             assert!(!cause.is_empty(), "{name} has an empty cause");
             // A step has no place. Of a package, the file of the test's module is not known.
             let Some((test, place)) = name.split_once(", in ") else { continue };
-            let place = root().join(place);
+            let place = root().join(match place {
+                "slurm" => "xtask/src/slurm/cases/mod.rs",
+                file => file,
+            });
             let text = fs::read_to_string(&place)
                 .unwrap_or_else(|error| panic!("{}: {error}", place.display()));
             let first = match test.split_once("::") {
