@@ -123,28 +123,30 @@ fn lease(args: &Args, job: &Job, node: &str) -> Result<JobGrant, Failure> {
     loop {
         match ask(&broker, &path, node)? {
             Ok(grant) => return Ok(grant),
-            Err(failure) if Instant::now() >= until => return Err(failure),
-            Err(_) => std::thread::sleep(PAUSE),
+            Err(error) if error.may_pass() && Instant::now() < until => std::thread::sleep(PAUSE),
+            Err(error) => return Err(why_none(&error, node)),
         }
     }
 }
 
-/// The lease; or why it is not there, where that may pass.
-fn ask(broker: &Blocking, path: &str, node: &str) -> Result<Result<JobGrant, Failure>, Failure> {
-    let answer = broker.ask::<Me>(Method::GET, "/v1/me").map(|me| may_fetch(&me, node));
-    let answer = match answer {
-        Ok(may) => may.map(|()| broker.ask(Method::GET, path))?,
-        Err(error) => Err(error),
-    };
-    match answer {
-        Ok(grant) => Ok(Ok(grant)),
-        Err(error) if error.may_pass() => Ok(Err(failed(&error))),
-        Err(AskError::Refused { status: 404, .. }) => Ok(Err(Failure::new(
+/// The lease, or the broker's reason.
+fn ask(broker: &Blocking, path: &str, node: &str) -> Result<Result<JobGrant, AskError>, Failure> {
+    match broker.ask::<Me>(Method::GET, "/v1/me") {
+        Ok(me) => may_fetch(&me, node).map(|()| broker.ask(Method::GET, path)),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// Slurm starts a node's prolog once the controller's, which gets the lease, has succeeded: a lease
+/// that is not there is over, such as that of a job that was cancelled in between.
+fn why_none(error: &AskError, node: &str) -> Failure {
+    match error {
+        AskError::Refused { status: 404, .. } => Failure::new(
             Code::NotAvailable,
-            format!("the pool has no lease for it on {node}"),
-            "whoever runs Slurm sees why in slurmctld's log",
-        ))),
-        Err(error) => Err(failed(&error)),
+            format!("the pool has no lease for it on {node}, or not any more"),
+            "if the job was not cancelled, whoever runs Slurm sees why in slurmctld's log",
+        ),
+        error => failed(error),
     }
 }
 

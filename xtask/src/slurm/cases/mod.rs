@@ -36,6 +36,7 @@ pub(super) const ALL: &[Case<World>] = &[
     case("accounts and fair share see the devices", rules::accounted),
     case("keys and tokens are not for others", rules::secrets),
     case("a node acts for its own jobs only", nodes::own_jobs_only),
+    case("a job cancelled before it begins on its node", nodes::cancelled_before),
     case("nodes that have the scheduler's token go on", nodes::set_up_as_before),
     case("a job gets more time", times::extended),
     case("a job gets more time than the broker gives", times::too_long),

@@ -8,6 +8,7 @@ use crate::slurm::world::World;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 /// The settings of controller and nodes.
 const SETTINGS: &str = "/etc/outboard/slurm.env";
@@ -43,7 +44,7 @@ fn fetch(world: &World, job: u32, token: &str, says: &str) -> Result<Fetched> {
     let folder = Path::new(LOOT).join(format!("{job}.{says}"));
     let _ = std::fs::remove_dir_all(LOOT);
     let output = Command::new("outboard")
-        .args(["slurm", "prolog", "--folder", LOOT, "--wait", "1s"])
+        .args(["slurm", "prolog", "--folder", LOOT])
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("OUTBOARD_CONFIG", "none")
@@ -59,6 +60,20 @@ fn fetch(world: &World, job: u32, token: &str, says: &str) -> Result<Fetched> {
         .context("cannot start outboard")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(Fetched { output, folder })
+}
+
+/// A node is done with a job that was cancelled before it began there; by default it waits a
+/// minute for a broker that is away.
+pub(super) fn cancelled_before(world: &mut World) -> Result<()> {
+    let node = NODES[0];
+    let job = world.batch(&["--remote-gpus=1", &format!("--nodelist={node}")], &endless())?;
+    let lease = world.used_lease(job)?;
+    world.output("ada", "scancel", &[&job.to_string()])?;
+    world.expect_ended(lease.number)?;
+    let begun = Instant::now();
+    fetch(world, job, &node_token(node), node)?.is_refused("the pool has no lease for it on n1")?;
+    ensure!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    Ok(())
 }
 
 pub(super) fn own_jobs_only(world: &mut World) -> Result<()> {
