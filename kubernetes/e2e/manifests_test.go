@@ -82,7 +82,7 @@ configMapGenerator:
 	return folder
 }
 
-// secret makes what docs/pool.md has an administrator make.
+// secret makes what docs/kubernetes.md has an administrator make.
 func (s *stage) secret(t *testing.T) {
 	t.Helper()
 	token, err := os.ReadFile(s.pool.Token(t, "scheduler", "kubernetes"))

@@ -51,7 +51,7 @@ func (s *stage) endJob(t *testing.T, namespace, name, pod string) {
 	}
 }
 
-// As docs/pool.md says it.
+// As docs/kubernetes.md says it.
 func quota(t *testing.T, s *stage) {
 	const namespace = "kube-public"
 	const one = "outboard-gpu-part.deviceclass.resource.k8s.io/devices"

@@ -41,8 +41,8 @@ pub(crate) struct Args {
         value_name = "pack|spread|bestfit|linked"
     )]
     policy: Policy,
-    /// What owners and groups may have, and who is in which group; docs/pool.md describes the file.
-    /// SIGHUP has the broker read it again.
+    /// What owners and groups may have, and who is in which group; `outboard docs broker` describes
+    /// the file. SIGHUP has the broker read it again.
     #[arg(long, env = "OUTBOARD_BROKER_QUOTAS", value_name = "FILE")]
     quotas: Option<PathBuf>,
     /// How long a lease is good that nobody renews. A server that does not hear of the broker lets
@@ -173,7 +173,7 @@ pub(crate) fn broker(args: Args) -> Result<()> {
         return Err(Failure::new(Code::BadUsage, sentence, help).into());
     }
     let shared = args.store.shared().map_err(|error| {
-        let help = "docs/pool.md says what several brokers of a pool need";
+        let help = "`outboard docs broker` says what several brokers of a pool need";
         Failure::new(Code::BadUsage, error.to_string(), help)
     })?;
     let (certificate, key, client_ca) = (args.tls_cert, args.tls_key, args.client_ca);
@@ -199,7 +199,7 @@ fn cannot(error: &BrokerError) -> Failure {
             error.code(),
             "check the path, whose it is and what others may do to it; --state DIR names another folder",
         ),
-        BrokerError::Quotas(_) => (Code::FileUnusable, "docs/pool.md describes the file"),
+        BrokerError::Quotas(_) => (Code::FileUnusable, "`outboard docs broker` describes the file"),
         BrokerError::Store(StoreError::InUse { .. }) => {
             (Code::BrokerInUse, "stop the other broker, or name another folder with --state DIR")
         }
@@ -207,9 +207,10 @@ fn cannot(error: &BrokerError) -> Failure {
             Code::FileUnusable,
             "check whose the folder is, and that its file system has room and works",
         ),
-        BrokerError::Store(StoreError::OtherKey { .. }) => {
-            (Code::FileUnusable, "docs/pool.md says what the brokers of a pool have in common")
-        }
+        BrokerError::Store(StoreError::OtherKey { .. }) => (
+            Code::FileUnusable,
+            "`outboard docs broker` says what the brokers of a pool have in common",
+        ),
         BrokerError::Store(StoreError::Strange(_) | StoreError::NoLongerLeads(_)) => {
             (Code::StoreUnusable, "check etcd's log, and what this broker may do there")
         }

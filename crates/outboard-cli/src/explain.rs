@@ -3,6 +3,7 @@
 use miette::Result;
 use outboard_wire::Code;
 
+use crate::docs::with_commands;
 use crate::failure::Failure;
 use crate::output;
 
@@ -27,7 +28,7 @@ outboard_wire::for_each_code!(pages);
 
 pub(crate) fn explain(args: &Args) -> Result<()> {
     let text = match &args.code {
-        Some(given) => page(find(given)?).to_owned(),
+        Some(given) => with_commands(page(find(given)?)),
         None => Code::ALL.iter().map(|code| format!("{code}  {}\n", code.title())).collect(),
     };
     output::print(&text)

@@ -11,6 +11,7 @@ mod config;
 mod context;
 mod credentials;
 mod devices;
+mod docs;
 mod doctor;
 mod driver;
 mod env;
@@ -20,6 +21,7 @@ mod failure;
 mod folders;
 mod gauges;
 mod gpus;
+mod help;
 mod images;
 mod install;
 mod jupyter;
@@ -54,13 +56,14 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Use the GPUs of other machines, with unchanged programs.
 #[derive(Parser)]
-#[command(name = "outboard", version, about, disable_help_subcommand = true)]
+#[command(name = "outboard", version)]
 struct Cli {
-    /// The configuration file, or `none`. Without it the user's outboard/outboard.toml in
+    /// The configuration file, or `none`. Without it, the user's outboard/outboard.toml in
     /// $XDG_CONFIG_HOME, else /etc/outboard/outboard.toml.
     #[arg(
         long,
         global = true,
+        display_order = 900,
         env = "OUTBOARD_CONFIG",
         hide_env_values = true,
         value_name = "FILE|none"
@@ -68,7 +71,7 @@ struct Cli {
     config: Option<PathBuf>,
     /// Use the server that has this name in the configuration (`outboard context list`), whatever
     /// the environment says. Also OUTBOARD_CONTEXT.
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, display_order = 901, value_name = "NAME")]
     context: Option<String>,
     #[command(subcommand)]
     command: Command,
@@ -76,7 +79,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Offer this machine's GPUs, or the software device, to other machines.
+    /// Offer this machine's GPUs, or the software device.
     Serve(Box<serve::Args>),
     /// Know the servers of a pool, and say who gets which devices.
     Broker(Box<broker::Args>),
@@ -84,15 +87,17 @@ enum Command {
     Pool(pool::Args),
     /// Give a pool's devices to the jobs of Slurm; called by Slurm.
     Slurm(Box<slurm::Args>),
-    /// Run a program with the devices of a server, or with so many of a pool.
+    /// Run a program with devices of a server or of a pool.
     Run(Box<run::Args>),
-    /// Print the variables that `outboard run` sets: `eval "$(outboard env --server gpu1)"`.
+    /// Print the variables that `outboard run` sets, for a shell.
     Env(env::Args),
     /// List the devices that a server offers.
     #[command(visible_alias = "ls")]
     Devices(devices::Args),
-    /// Keep a server, its fingerprint and a token as this user's settings, from the string that
-    /// `outboard token create` prints.
+    /// Keep a server and a token as this user's settings.
+    ///
+    /// They stand, with the server's fingerprint, in the string that `outboard token create`
+    /// prints.
     Login(login::Args),
     /// Give servers names, and choose the one that every command uses.
     Context(context::Args),
@@ -100,28 +105,39 @@ enum Command {
     Sessions(sessions::Args),
     /// Show the sessions of a server on this machine, live.
     Top(top::Args),
-    /// Record what a session does for a while, as spans for trace viewers.
+    /// Record what a session does for a while, as spans.
     Trace(trace::Args),
     /// End sessions of a server on this machine.
     Kill(kill::Args),
-    /// Replace a running server on this machine by the release that now has its program's path;
-    /// sessions go on.
+    /// Replace a running server by the installed release.
+    ///
+    /// It is the one that now has the path of the server's program. Sessions go on.
     Upgrade(upgrade::Args),
-    /// Make, list and revoke the tokens by which a server on this machine knows its clients.
+    /// Make, list and revoke the tokens of a server or a broker.
+    ///
+    /// By them it knows its clients; a broker its servers and administrators, too.
     Token(token::Args),
-    /// Say where the time of programs went, from the files that OUTBOARD_PROFILE named.
+    /// Say where the time of programs went.
+    ///
+    /// It reads the files that OUTBOARD_PROFILE named while they ran.
     Profile(profile::Args),
     /// Measure how far from native a server on this machine is.
     Bench(bench::Args),
-    /// Check this machine as a client or a server: what is wrong, how to mend it, what to expect.
+    /// Say what is wrong, how to mend it and what to expect.
+    ///
+    /// It checks this machine as a client or as a server.
     Doctor(doctor::Args),
     /// Check the configuration, or show what is in force.
     Config(config::Args),
-    /// Make keys that sign client libraries, and sign them, so that servers can hand them out.
+    /// Sign client libraries, so that servers can hand them out.
     Library(library::Args),
-    /// Let containers use a server's devices, by the Container Device Interface.
+    /// Let containers use a server's devices (CDI).
+    ///
+    /// It writes specifications of the Container Device Interface.
     Cdi(cdi::Args),
-    /// Register kernels of Jupyter, also for VS Code, that have the devices of a server.
+    /// Register kernels of Jupyter that have a server's devices.
+    ///
+    /// VS Code uses them, too.
     Jupyter(jupyter::Args),
     /// Print the completions for a shell.
     Completions(manual::CompletionsArgs),
@@ -129,6 +145,11 @@ enum Command {
     Man(manual::ManArgs),
     /// Say what an error code means and what to do about it.
     Explain(explain::Args),
+    /// Read the documentation.
+    Docs(docs::Args),
+    /// Print the release.
+    #[command(hide = true)]
+    Version,
     /// Measure for `bench`, which starts it.
     #[command(hide = true)]
     BenchParticipant,
@@ -153,12 +174,17 @@ fn main() -> miette::Result<()> {
     stack::with_enough(obey)
 }
 
+/// The command line, with its help.
+fn command() -> clap::Command {
+    help::with_help(Cli::command())
+}
+
 /// Does what the command line says.
 fn obey() -> miette::Result<()> {
     completion::answer(Cli::command);
     failure::install_hook();
     let given = std::env::vars_os().collect();
-    let matches = config::parse(Cli::command)?;
+    let matches = config::parse(command)?;
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| failure::bad_usage(&error));
     match cli.command {
         Command::Serve(args) => serve::serve(*args),
@@ -186,9 +212,11 @@ fn obey() -> miette::Result<()> {
         Command::Library(args) => library::library(args),
         Command::Jupyter(args) => jupyter::jupyter(args, &given, &matches),
         Command::Completions(args) => manual::completions(&args),
-        Command::Man(args) => manual::man(&args, Cli::command()),
+        Command::Man(args) => manual::man(&args, command()),
         Command::Config(args) => config::config(&args, cli.config, cli.context, Cli::command()),
         Command::Explain(args) => explain::explain(&args),
+        Command::Docs(args) => docs::docs(&args),
+        Command::Version => output::print(&Cli::command().render_version()),
         Command::BenchParticipant => bench::participant(),
         Command::Worker(args) => serve::worker(&args),
         Command::SshJanitor(args) => ssh::clean_up(&args),
@@ -204,6 +232,6 @@ mod tests {
     /// Flattened structs of flags are groups by their names, so two of one name are found out here.
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 }

@@ -270,7 +270,7 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
         | ConnectError::TokenInTheClear { .. }
         | ConnectError::LeaseInTheClear { .. }
         | ConnectError::NotEncrypted { .. } => {
-            "`outboard token create` on the server's machine prints a string for `outboard login` here; docs/security.md has all ways"
+            "`outboard token create` on the server's machine prints a string for `outboard login` here; `outboard docs security` has all ways"
         }
         ConnectError::NotTrusted { .. } => {
             "`outboard token fingerprint` on the server's machine prints the right one; if it is the one that you have, do not go on: somebody \

@@ -361,7 +361,7 @@ fn cannot_serve(error: &ServeError) -> Failure {
             "check the path, whose it is and what others may do to it; --state DIR names another folder"
         }
         ServeError::Pool(_) => {
-            "the pool's broker says its public key, and --pool-name is the name in its leases; docs/security.md has an example"
+            "the pool's broker says its public key, and --pool-name is the name in its leases; `outboard docs security` has an example"
         }
         ServeError::OtherRecords { .. } => {
             "leave --records as it was, or stop the server and start it again, which ends its sessions"

@@ -5,39 +5,61 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-/// Parts of the book and their pages, in order. Pages that are in none come under the last part.
+/// Parts of the book and their pages, in the order in which a reader needs them.
 const PARTS: &[(&str, &[&str])] = &[
     (
-        "Using it",
+        "Use",
         &[
+            "ways",
             "install",
-            "clients",
             "using",
             "python",
-            "collectives",
+            "jupyter",
+            "vscode",
+            "ssh",
+            "several-servers",
             "files",
-            "ci",
-            "configuration",
-            "pool",
+            "mpi",
+            "collectives",
             "containers",
+            "virtual-machines",
             "software-device",
+            "ci",
         ],
     ),
-    ("Running it", &["service", "operations", "security", "sharing", "observability", "uninstall"]),
-    ("When something is wrong", &["troubleshooting", "errors", "limits"]),
-    ("Figures", &["performance", "latency", "compatibility", "on-a-gpu"]),
+    ("Serve", &["service", "security", "operations", "sharing", "observability", "uninstall"]),
+    ("Share a pool", &["pool", "broker", "slurm", "kubernetes"]),
     (
-        "Reference",
+        "Look up",
         &[
-            "glossary",
+            "troubleshooting",
+            "errors",
+            "configuration",
+            "limits",
+            "transports",
+            "clients",
+            "compatibility",
             "coverage",
             "coverage-nvml",
             "coverage-nccl",
             "coverage-cufile",
+            "glossary",
+        ],
+    ),
+    (
+        "Understand",
+        &[
+            "performance",
+            "latency",
+            "on-a-gpu",
             "protocol",
+            "releases",
             "decisions",
+            "unsteady",
+            "image-log",
+            "kubernetes-log",
         ],
     ),
 ];
@@ -92,14 +114,14 @@ pub(super) fn summary(root: &Path) -> Result<String> {
     left.retain(|name| name != FIRST);
     let first = docs.join(format!("{FIRST}.md"));
     let mut text = format!("# Summary\n\n[{}]({FIRST}.md)\n", title(&first)?);
-    for (index, (part, names)) in PARTS.iter().enumerate() {
+    for (part, names) in PARTS {
         let _ = write!(text, "\n# {part}\n\n");
         for name in *names {
             if let Some(place) = left.iter().position(|other| other == name) {
                 left.remove(place);
                 let _ =
                     writeln!(text, "- [{}]({name}.md)", title(&docs.join(format!("{name}.md")))?);
-            } else if docs.join(name).is_dir() {
+            } else {
                 let folder = docs.join(name);
                 // The list of codes is made by this command, too.
                 let heading = if *name == "errors" {
@@ -117,14 +139,75 @@ pub(super) fn summary(root: &Path) -> Result<String> {
                 }
             }
         }
-        if index + 1 == PARTS.len() {
-            for name in &left {
-                let _ =
-                    writeln!(text, "- [{}]({name}.md)", title(&docs.join(format!("{name}.md")))?);
-            }
+    }
+    ensure!(
+        left.is_empty(),
+        "these pages of docs/ are in no part of the book: {}",
+        left.join(", ")
+    );
+    Ok(text)
+}
+
+/// Between these lines of `README.md` stand the book's pages.
+const README: (&str, &str) = (
+    "<!-- The pages of docs/SUMMARY.md, by `cargo xtask codegen`. -->\n",
+    "<!-- End of the pages. -->\n",
+);
+/// The most characters of a line.
+const WIDTH: usize = 100;
+
+/// `README.md`, with the parts of the book.
+pub(super) fn readme(root: &Path) -> Result<String> {
+    let path = root.join("README.md");
+    let text = fs::read_to_string(&path).context("cannot read README.md")?;
+    let (begin, end) = README;
+    let (before, rest) = text.split_once(begin).context("README.md has no place for the pages")?;
+    let (_, after) = rest.split_once(end).context("README.md has no end of the pages")?;
+    let docs = root.join("docs");
+    let mut list = String::new();
+    for (part, names) in PARTS {
+        let links = names.iter().map(|name| link(&docs, name)).collect::<Result<Vec<_>>>()?;
+        list += &filled(&format!("- *{part}*: {}.", links.join(", ")));
+    }
+    Ok([before, begin, &list, end, after].concat())
+}
+
+/// A link from the repository's root to a page, or to a folder's list of pages.
+fn link(docs: &Path, name: &str) -> Result<String> {
+    let page = docs.join(format!("{name}.md"));
+    let (page, file) = if page.exists() {
+        (page, format!("{name}.md"))
+    } else {
+        (docs.join(name).join("README.md"), format!("{name}/README.md"))
+    };
+    Ok(format!("[{}](docs/{file})", title(&page)?))
+}
+
+/// An entry of a list, in lines that are not too wide.
+fn filled(entry: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in entry.split(' ') {
+        let line = lines.last_mut().expect("there is one");
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(format!("  {word}"));
+        } else {
+            let space = if line.is_empty() { "" } else { " " };
+            let _ = write!(line, "{space}{word}");
         }
     }
-    Ok(text)
+    lines.join("\n") + "\n"
+}
+
+/// `crates/outboard-cli/src/docs/pages.rs`.
+pub(super) fn embedded(root: &Path) -> Result<String> {
+    let mut text =
+        "//! Generated by `cargo xtask codegen`; do not edit.\n\n/// The names of pages, and the \
+                    pages.\npub(super) const PAGES: &[(&str, &str)] = &[\n"
+            .to_owned();
+    for name in pages(&root.join("docs"))? {
+        let _ = writeln!(text, "    (\"{name}\", include_str!(\"../../../../docs/{name}.md\")),");
+    }
+    Ok(text + "];\n")
 }
 
 /// `api/errors.lock`: what it has, and a line for each code of the table that it has not.

@@ -70,6 +70,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("api/errors.lock", book::lock(&root)?),
         ("docs/errors/README.md", book::errors(&root)?),
         ("docs/SUMMARY.md", book::summary(&root)?),
+        ("README.md", book::readme(&root)?),
+        ("crates/outboard-cli/src/docs/pages.rs", book::embedded(&root)?),
     ];
     let mut stale: Vec<PathBuf> = Vec::new();
     for (path, text) in outputs {

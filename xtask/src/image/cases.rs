@@ -32,7 +32,7 @@ pub(super) const ALL: &[Case<World>] = &[
     case("a broker and a server in containers", pool::leased),
     case("a broker's container is killed", pool::killed),
     case("both services under systemd", services::services),
-    case("a pool as docs/pool.md says", pool_page::followed),
+    case("a pool as docs/broker.md and docs/pool.md say", pool_page::followed),
 ];
 
 /// The case that lays out the images' files.

@@ -1,5 +1,5 @@
-//! docs/pool.md for an operator and for a person, followed line by line, each on a machine that has
-//! Outboard.
+//! docs/broker.md for an operator and docs/pool.md for a person, followed line by line, each on a
+//! machine that has Outboard.
 
 use super::blocks::{block, word};
 use super::podman::{ADDRESS, said};
@@ -15,7 +15,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-const PAGE: &str = "docs/pool.md";
+const OPERATORS: &str = "docs/broker.md";
+const PERSONS: &str = "docs/pool.md";
 const FOLDER: &str = "/run/pages";
 
 /// A person who follows the page, with a folder of their own.
@@ -96,7 +97,7 @@ pub(super) fn followed(_: &mut World) -> Result<()> {
     Dist::laid_out()?;
 
     let mut operator = Reader::new("operator")?;
-    let on_the_broker = block(PAGE, "## For an operator", 1)?;
+    let on_the_broker = block(OPERATORS, "## Setting it up", 1)?;
     let (broker, tokens) = on_the_broker.split_once('\n').context("the broker, and tokens")?;
     let log = operator.starts(broker, "broker", "brokering")?;
     let fingerprint = word(&log, "sha256:")?.to_owned();
@@ -106,7 +107,7 @@ pub(super) fn followed(_: &mut World) -> Result<()> {
     let file = "/etc/outboard/pool-token";
     fs::write(file, word(server, "obt_")?)?;
     fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
-    let on_a_server = filled(&block(PAGE, "## For an operator", 2)?);
+    let on_a_server = filled(&block(OPERATORS, "## Setting it up", 2)?);
     operator.starts(&on_a_server, "server", " serving ")?;
 
     let ada = Reader::new("ada")?;
@@ -115,7 +116,7 @@ pub(super) fn followed(_: &mut World) -> Result<()> {
     }
     stands_for(&ada.home.join("bin/python"), "devices")?;
     symlink(ada.home.join("my_program"), ada.home.join("train.py"))?;
-    let lines = filled(&block(PAGE, "## For a person", 1)?);
+    let lines = filled(&block(PERSONS, "## For a person", 1)?);
     let token = word(person, "obt_")?;
     let mut printed = ada.does(&lines, token);
     // The server may have yet to say what it has.

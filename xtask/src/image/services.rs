@@ -1,5 +1,5 @@
 //! Both services under a real systemd, in a container: installed as docs/service.md and
-//! docs/pool.md say, line by line.
+//! docs/broker.md say, line by line.
 
 use super::base;
 use super::blocks::word;
@@ -70,7 +70,7 @@ pub(super) fn services(world: &mut World) -> Result<()> {
     works()?;
     machine.says("systemctl stop outboard")?;
 
-    let said = machine.follow("docs/pool.md", "### As a service", 1)?;
+    let said = machine.follow("docs/broker.md", "## As a service", 1)?;
     machine.is_active("outboard-broker")?;
     let exposure = exposure(&machine, "outboard-broker.service")?;
     ensure!(exposure <= 1.5, "it is more exposed than before");

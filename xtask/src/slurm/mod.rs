@@ -1,5 +1,5 @@
 //! `cargo xtask slurm`: Debian's Slurm on this machine, a broker, three servers on the software
-//! device, and jobs of all kinds that use them, as docs/pool.md and deploy/slurm say.
+//! device, and jobs of all kinds that use them, as docs/slurm.md and deploy/slurm say.
 //!
 //! All of it runs in namespaces of its own ([`inside`]): processes end with it, and it sees Slurm,
 //! Outboard and their configuration at the usual places of an installation, while nothing is

@@ -116,9 +116,10 @@ pub(super) fn write(pool: &Pool, accounts: &Accounts) -> Result<()> {
     Ok(())
 }
 
-/// What docs/pool.md has an administrator do.
+/// What docs/slurm.md has an administrator do.
 fn documented() -> Result<String> {
-    let page = fs::read_to_string(root().join("docs/pool.md")).context("there is docs/pool.md")?;
+    let page =
+        fs::read_to_string(root().join("docs/slurm.md")).context("there is docs/slurm.md")?;
     let (_, block) = page.split_once("```sh\n# as root\n").context("the page says what to do")?;
     let (block, _) = block.split_once("\n```").context("a block has an end")?;
     Ok(block.to_owned())

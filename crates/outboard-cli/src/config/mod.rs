@@ -53,7 +53,7 @@ enum Action {
 
 /// Commands that work whatever the configuration is, or do not look at it.
 const WITHOUT: &[&str] =
-    &["bench", "completions", "config", "context", "explain", "login", "man", "profile"];
+    &["bench", "completions", "config", "context", "docs", "explain", "login", "man", "profile"];
 
 /// Commands that become or start programs, or read the table `[serve]` by themselves. Other
 /// commands administer this machine's server and must find its files.

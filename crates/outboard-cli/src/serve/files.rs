@@ -58,7 +58,7 @@ fn parse(text: &str, file: &Path) -> Result<Vec<Share>, Failure> {
     shares.collect::<Result<_, _>>().map_err(|error| unusable(&error))
 }
 
-const HELP: &str = "docs/files.md shows how files are shared";
+const HELP: &str = "`outboard docs files` shows how files are shared";
 
 fn unusable(error: &BadShare) -> Failure {
     Failure::new(Code::BadConfiguration, error.to_string(), HELP)

@@ -139,7 +139,11 @@ impl Servers {
         } else {
             serde_json::from_str(&given).map_err(|error| {
                 let message = format!("{} cannot be used: {error}", own_settings::VARIABLE);
-                Failure::new(Code::BadConfiguration, message, "docs/configuration.md has its form")
+                Failure::new(
+                    Code::BadConfiguration,
+                    message,
+                    "`outboard docs configuration` has its form",
+                )
             })?
         };
         for (place, server) in self.started.iter().enumerate() {

@@ -31,7 +31,7 @@ fn say_closed() {
         let sentence = format!(
             "the program has managed memory, or more page-locked memory that kernels use than stays \
              accessible: system calls that read or write it there may fail with EFAULT{signals} \
-             (docs/limits.md, \"Weak spots\")",
+             (`outboard docs limits`, \"Weak spots\")",
         );
         speech::say(&sentence);
         outboard_front::warn(sentence);
