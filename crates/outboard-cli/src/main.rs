@@ -35,6 +35,7 @@ mod pool;
 mod private_folder;
 mod probe;
 mod profile;
+mod progress;
 mod run;
 mod serve;
 mod sessions;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use outboard_e2e::{Folder, Program, Server, command, dist, outboard, programs};
+use outboard_e2e::{Folder, Program, Server, command, dist, one_line, outboard, programs};
 use outboard_test_support::skip;
 use serde_json::Value;
 
@@ -17,18 +17,28 @@ fn said(output: &Output) -> String {
 /// The subcommands that people see.
 fn subcommands() -> Vec<String> {
     let help = said(&outboard(&["--help"]));
-    let listed = help
-        .split("Commands:")
-        .nth(1)
-        .and_then(|rest| rest.split("\n\n").next())
-        .unwrap_or_default();
-    let names: Vec<String> = listed
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .map(str::to_owned)
-        .collect();
+    let listed = help.split("\nOptions:").next().unwrap_or_default();
+    let lines = listed.lines().filter_map(|line| line.strip_prefix("  "));
+    let names: Vec<String> =
+        lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
     assert!(names.len() > 8 && names.contains(&"serve".to_owned()), "{help}");
     names
+}
+
+/// What people ask a command that they do not know.
+#[test]
+fn help_and_documentation_are_in_the_command() {
+    let asked = said(&outboard(&["help", "run"]));
+    assert!(asked.contains("outboard run --server gpu1 -- python train.py"), "{asked}");
+    assert_eq!(said(&outboard(&["version"])), said(&outboard(&["--version"])));
+    let listed = said(&outboard(&["docs"]));
+    assert!(listed.contains("\nShare a pool\n  pool  "), "{listed}");
+    let page = said(&outboard(&["docs", "ways"]));
+    assert!(page.starts_with("# Which of the five ways"), "{page}");
+    assert!(page.contains("a pool (`outboard docs pool`)"), "{page}");
+    let unknown = outboard(&["docs", "nothing"]);
+    let why = one_line(&unknown.stderr);
+    assert!(!unknown.status.success() && why.contains("`outboard docs` lists the pages"), "{why}");
 }
 
 #[test]
@@ -48,7 +58,7 @@ fn completions_know_every_command() {
         assert!(!all.contains("doctor-trial"), "{shell}: hidden commands are nobody's choice");
     }
     let complete = |words: &str| complete(&folder, words);
-    assert_eq!(complete("outboard doc"), "doctor");
+    assert_eq!(complete("outboard doct"), "doctor");
     assert_eq!(complete("outboard serve --image-cache-"), "--image-cache-limit");
     assert_eq!(complete("outboard config ch"), "check");
     assert_eq!(complete("outboard ls --js"), "--json", "a command's other name is as good");

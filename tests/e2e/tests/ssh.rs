@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use outboard_e2e::sshd::{Machine, Sshd};
 use outboard_e2e::{
-    Driver, Folder, Lines, Running, is_alive, one_line, processes_below, programs, within,
+    Driver, Folder, Lines, Running, Terminal, is_alive, one_line, processes_below, programs, within,
 };
 use outboard_test_support::skip;
 
@@ -81,6 +81,21 @@ fn the_release_is_copied_once_and_again_if_it_is_damaged() {
     sshd.expect_nothing_left();
 }
 
+/// And it is not copied to a machine that could not serve.
+#[test]
+fn a_machine_without_a_gpu_says_so_before_anything_is_copied() {
+    if Driver::chosen() != Driver::Cpu {
+        skip!("this machine has a GPU");
+    }
+    let sshd = sshd!(Machine { is_new: true, ..Machine::default() });
+    let mut list = sshd.command(&["devices", "--server", "ssh://gpu1"]);
+    let said = failure(&list.env("OUTBOARD_SSH_DRIVER", "").output().expect("it runs"));
+    assert!(said.contains("OB0301") && said.contains("no NVIDIA GPU to offer at ssh://"), "{said}");
+    assert!(said.contains("OUTBOARD_SSH_DRIVER=cpu") && !said.contains("copying"), "{said}");
+    assert!(!sshd.home(".cache/outboard/releases").exists());
+    sshd.expect_nothing_left();
+}
+
 #[test]
 fn runs_that_copy_the_release_at_once_do_not_disturb_each_other() {
     let sshd = sshd!(Machine { is_new: true, ..Machine::default() });
@@ -88,9 +103,14 @@ fn runs_that_copy_the_release_at_once_do_not_disturb_each_other() {
         let mut list = sshd.command(&["devices", "--server", "ssh://gpu1"]);
         list.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
     };
-    for run in [start(), start()] {
-        assert!(text(&run.wait_with_output().expect("it ends")).contains("Outboard CPU"));
-    }
+    let other = start();
+    // At a terminal it says how far it is.
+    let mut terminal = Terminal::run(&mut sshd.command(&["devices", "--server", "ssh://gpu1"]));
+    assert!(terminal.shows("copying this release to ssh://gpu1: "), "{terminal:?}");
+    assert!(terminal.shows(" MB/s, ") && terminal.shows("Outboard CPU"), "{terminal:?}");
+    let said = other.wait_with_output().expect("it ends");
+    assert!(text(&said).contains("Outboard CPU"));
+    assert!(!String::from_utf8_lossy(&said.stderr).contains("MB/s"), "{said:?}");
     let releases = fs::read_dir(sshd.home(".cache/outboard/releases")).expect("it is there");
     assert_eq!(releases.count(), 1);
     sshd.expect_nothing_left();

@@ -11,6 +11,7 @@ use outboard_wire::Code;
 use super::connection::Connection;
 use super::release::Release;
 use crate::failure::Failure;
+use crate::progress::Progress;
 
 /// What lines begin with that are meant for this command: shells may greet people.
 pub(crate) const MARK: &str = "outboard-ssh: ";
@@ -65,9 +66,10 @@ pub(super) fn start(
         match reply.split_once(' ').unwrap_or((&reply, "")) {
             ("want", _) if !is_sent => {
                 is_sent = true;
-                let megabytes = release.bytes().div_ceil(1_000_000);
-                eprintln!("outboard: copying this release to {there} ({megabytes} MB), once");
-                let _ = say(&mut shell, |mut input| release.send(&mut input));
+                let bytes = release.bytes();
+                let what = format!("copying this release to {there}");
+                let progress = Progress::of_bytes(&what, bytes);
+                let _ = say(&mut shell, |input| release.send(&mut progress.counted(input)));
             }
             ("ready", told) => {
                 let told = told.parse().map_err(|error| {
@@ -136,6 +138,14 @@ fn refusal(
     heard: &mut BufReader<ChildStdout>,
     what_has_happened: &str,
 ) -> Failure {
+    if what == "no_gpu" {
+        let message = format!(
+            "there is no NVIDIA GPU to offer at {there}: neither its driver's devices nor \
+             libcuda.so.1 are there, so nothing was copied"
+        );
+        let help = "OUTBOARD_SSH_DRIVER=cpu serves the software device there";
+        return Failure::new(Code::NoGpu, message, help);
+    }
     let (message, help) = match what {
         "machine" => (
             format!(

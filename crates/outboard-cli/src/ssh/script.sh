@@ -13,6 +13,15 @@ is_whole() {
     case $1 in "$cache"/*) printf '%s\n' "$now" >"$1/$checked" ;; esac
 }
 
+# Whether anything here speaks of an NVIDIA GPU: its driver's files, those of the subsystem for Linux
+# and of Tegra, or the driver library.
+may_have_gpu() {
+    for sign in /dev/nvidiactl /dev/nvidia[0-9]* /dev/dxg /dev/nvmap /proc/driver/nvidia; do
+        if [ -e "$sign" ]; then return; fi
+    done
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1 '
+}
+
 # Files are complete and right when they get their names, one by one: runs that do this at once put
 # the same files there, and servers that run keep theirs.
 take() {
@@ -103,6 +112,9 @@ serve() {
         installed=${installed%/bin/outboard}
         if [ -n "$installed" ] && is_whole "$installed"; then
             home=$installed
+        elif [ "$driver" = nvidia ] && ! may_have_gpu; then
+            say no_gpu
+            return
         elif ! take 2>"$run/log"; then
             say failed "the release cannot be kept in $cache: $(tail -n 1 "$run/log")"
             return
