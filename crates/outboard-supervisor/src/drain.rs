@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use outboard_wire::handshake::{Purpose, Refusal, RefusalCode};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
+use super::changes::until;
 use super::sessions::Sessions;
 use super::upgrade::Asker;
 
@@ -64,12 +65,19 @@ impl Signals {
 pub(super) struct Drain {
     begun: Cell<bool>,
     paused: Cell<bool>,
+    changed: Notify,
 }
 
 impl Drain {
     /// From now on, there are no new sessions.
     pub(super) fn begin(&self) {
         self.begun.set(true);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until the server is stopping.
+    pub(super) async fn begun(&self) {
+        until(&self.changed, || self.has_begun()).await;
     }
 
     /// Whether it has.

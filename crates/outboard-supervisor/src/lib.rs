@@ -202,10 +202,12 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         tasks.spawn_local(desk.serve(Rc::clone(&supervisor)));
     }
     tasks.spawn_local(revoke(Rc::clone(&supervisor)));
+    let mut sign_off = None;
     if let Some(pool) = &supervisor.pool {
         let watch = lease_ends::end_those_that_are_over(Rc::clone(&supervisor), Rc::clone(pool));
         tasks.spawn_local(watch);
         if let Some(beats) = beats {
+            sign_off = Some(beats.sign_off());
             tasks.spawn_local(beats.run(Rc::clone(&supervisor), Rc::clone(pool)));
         }
     }
@@ -249,8 +251,15 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let drained = drain::wait(&supervisor.sessions, config.standing.drain, &mut signals);
     // New clients are told that the server stops; sessions may still open lanes.
     let (sessions, warm) = (&supervisor.sessions, &supervisor.warm);
+    let signed_off = async {
+        if let Some(sign_off) = sign_off {
+            sign_off.wait().await;
+        }
+    };
     tasks
-        .run_until(async { tokio::join!(doors.accept_while(&supervisor, drained), warm.stop()) })
+        .run_until(async {
+            tokio::join!(doors.accept_while(&supervisor, drained), warm.stop(), signed_off)
+        })
         .await;
     drop(doors);
     tasks.run_until(sessions.stop_all()).await;

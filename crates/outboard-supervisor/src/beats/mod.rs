@@ -6,6 +6,7 @@
 mod describe;
 mod failures;
 mod line;
+mod sign_off;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -17,10 +18,11 @@ use jiff::Timestamp;
 use outboard_pool::api::{Beat, BeatAnswer, LEASES_OF_A_SERVER};
 use outboard_pool::lease::PublicKey;
 use outboard_pool::words::{Condition, LeaseNumber};
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use self::failures::Failures;
 use self::line::Line;
+pub(crate) use self::sign_off::SignOff;
 use crate::lease_ends::end_sessions_of_those_over;
 use crate::pool::{Broker, Pool, PoolError};
 use crate::supervisor::Supervisor;
@@ -30,8 +32,6 @@ const LEAST_PAUSE: Duration = Duration::from_millis(200);
 const MOST_PAUSE: Duration = Duration::from_secs(5);
 /// The pause after a beat that failed, which doubles up to the other.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
-/// How often is looked whether the server drains by now.
-const DRAIN_SEEN_WITHIN: Duration = Duration::from_millis(200);
 /// How old the load of the devices may be: a GPU that is asked has to answer.
 const LOAD_FRESH_FOR: Duration = Duration::from_secs(5);
 /// Keys that a broker may have.
@@ -50,6 +50,7 @@ pub(crate) struct Beats {
     failures: Failures,
     /// What the broker has last failed with.
     failing: Option<String>,
+    sign_off: Rc<SignOff>,
 }
 
 impl Beats {
@@ -73,7 +74,13 @@ impl Beats {
             start: outboard_transport::random().ok().map(u64::from_le_bytes),
             failures: Failures::default(),
             failing: None,
+            sign_off: Rc::default(),
         })
+    }
+
+    /// What a server that stops waits for.
+    pub(crate) fn sign_off(&self) -> Rc<SignOff> {
+        Rc::clone(&self.sign_off)
     }
 
     /// Beats. Never ends.
@@ -87,6 +94,7 @@ impl Beats {
             let pause = match self.line.beat(&beat).await {
                 Ok(answer) => {
                     self.went_well();
+                    self.sign_off.is_heard(draining);
                     retry = FIRST_RETRY;
                     let next = Duration::from_millis(answer.next_ms.into());
                     self.hear(answer, &supervisor, &pool);
@@ -94,23 +102,12 @@ impl Beats {
                 }
                 Err(reason) => {
                     self.failed(reason);
+                    self.sign_off.is_unheard();
                     retry = (retry * 2).min(most);
                     retry
                 }
             };
-            self.rest(pause, &supervisor, draining).await;
-        }
-    }
-
-    /// Waits for the next beat, which comes at once if the server begins to drain.
-    async fn rest(&self, pause: Duration, supervisor: &Supervisor, draining: bool) {
-        let until = tokio::time::Instant::now() + pause;
-        loop {
-            let left = until.saturating_duration_since(tokio::time::Instant::now());
-            if left.is_zero() || supervisor.drain.has_begun() != draining {
-                break;
-            }
-            sleep(left.min(DRAIN_SEEN_WITHIN)).await;
+            rest(pause, &supervisor, draining).await;
         }
     }
 
@@ -186,5 +183,14 @@ impl Beats {
             tracing::warn!(broker = %self.broker.urls, reason, "the broker does not hear this server; sessions go on until their leases end");
             self.failing = Some(reason);
         }
+    }
+}
+
+/// Waits for the next beat, which comes at once if the server begins to drain.
+async fn rest(pause: Duration, supervisor: &Supervisor, draining: bool) {
+    if draining {
+        tokio::time::sleep(pause).await;
+    } else {
+        let _ = timeout(pause, supervisor.drain.begun()).await;
     }
 }
