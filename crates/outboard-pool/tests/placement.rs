@@ -29,10 +29,14 @@ fn device(number: usize, (kind, well): (usize, bool), neighbours: &[DeviceUuid])
     }
 }
 
+fn name(number: usize) -> ServerName {
+    format!("gpu{number}").parse().expect("a name")
+}
+
 fn server(number: usize, condition: Condition, rack: &str, devices: Vec<Device>) -> Server {
     let label = label(rack);
     Server {
-        name: format!("gpu{number}").parse().expect("a name"),
+        name: name(number),
         driver: "570.86.10".into(),
         labels: BTreeMap::from([(label.key, label.value)]),
         condition,
@@ -79,8 +83,11 @@ fn some_request() -> impl Strategy<Value = Request> {
     let who = prop::sample::select(vec![("ada", "x"), ("bob", "x"), ("eve", "y")]);
     let capability = prop::sample::select(vec![None, None, Some(9), Some(10)]);
     let gib = prop::sample::select(vec![1, 8, 16, 24, 32, 40, 80, 81]);
-    (who, 1..5_u32, gib, usage, servers, model, near, capability).prop_map(
-        |((owner, group), devices, gib, usage, servers, model, near, major)| Request {
+    // Most requests avoid none.
+    let avoid = prop::sample::select(vec![vec![], vec![], vec![0], vec![1, 2], vec![0, 99]]);
+    (who, 1..5_u32, gib, usage, servers, model, (near, avoid), capability).prop_map(
+        |((owner, group), devices, gib, usage, servers, model, (near, avoid), major)| Request {
+            avoid: avoid.into_iter().map(name).collect(),
             memory_bytes: gib * GIB,
             usage,
             model: model.map(Into::into),
@@ -99,6 +106,8 @@ enum Step {
     AskFor(Request, Vec<prop::sample::Index>, Policy),
     GiveBack(prop::sample::Index),
     Turn(prop::sample::Index, Condition),
+    /// Gives its devices only if no others will do, or no longer so.
+    Last(prop::sample::Index, bool),
 }
 
 fn some_steps() -> impl Strategy<Value = Vec<Step>> {
@@ -110,6 +119,7 @@ fn some_steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(request, devices, policy)| Step::AskFor(request, devices, policy)),
         2 => any::<prop::sample::Index>().prop_map(Step::GiveBack),
         1 => (any::<prop::sample::Index>(), condition).prop_map(|(at, to)| Step::Turn(at, to)),
+        1 => (any::<prop::sample::Index>(), any::<bool>()).prop_map(|(at, is)| Step::Last(at, is)),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -126,6 +136,7 @@ fn quotas() -> Quotas {
 #[derive(Default)]
 struct Model {
     servers: Vec<Server>,
+    last: BTreeSet<ServerName>,
     leases: Vec<(LeaseNumber, Request, Vec<Granted>)>,
 }
 
@@ -190,6 +201,7 @@ impl Model {
             model: None,
             capability: None,
             near: None,
+            avoid: Vec::new(),
             servers: Servers::Any,
             ..request.clone()
         }
@@ -212,6 +224,7 @@ impl Model {
         let memory: u64 = on.iter().map(|one| one.memory_bytes).sum();
         let shares: u32 = on.iter().map(|one| share(one.usage)).sum();
         server.condition == Condition::Ready
+            && !request.avoid.contains(&server.name)
             && device.health == Health::Well
             && Model::is_kind(device, request)
             && device.memory_bytes - memory >= request.memory_bytes
@@ -272,6 +285,11 @@ impl Model {
             Servers::Same => prop_assert_eq!(servers.len(), 1),
             Servers::Distinct => prop_assert_eq!(servers.len(), granted.len()),
         }
+        let with_last = request.avoid.iter().chain(&self.last).cloned().collect();
+        let without_last = Request { avoid: with_last, ..request.clone() };
+        if request.only.is_empty() && self.most(&without_last) >= request.devices as usize {
+            prop_assert!(servers.iter().all(|server| !self.last.contains(*server)));
+        }
         for one in granted {
             let server = self.servers.iter().find(|server| server.name == one.server);
             let server = server.expect("the server is there");
@@ -306,7 +324,14 @@ impl Model {
                 let (server, device) = self.device(named).expect("the device is there");
                 prop_assert!(!self.fits(server, device, request));
             }
-            Refusal::NotFree(_) => prop_assert_eq!(self.most(request), 0),
+            Refusal::NotFree(_) => {
+                prop_assert!(request.avoid.is_empty());
+                prop_assert_eq!(self.most(request), 0);
+            }
+            Refusal::NotElsewhere(avoided) => {
+                prop_assert!(!avoided.is_empty() && *avoided == request.avoid);
+                prop_assert_eq!(self.most(request), 0);
+            }
             Refusal::TooFew { found, .. } => {
                 prop_assert_eq!(self.most(request), *found as usize);
                 prop_assert!(*found < request.devices);
@@ -332,7 +357,7 @@ proptest! {
         for server in &servers {
             prop_assert_eq!(pool.register(server.clone()), Ok(vec![]));
         }
-        let mut model = Model { servers, leases: Vec::new() };
+        let mut model = Model { servers, ..Model::default() };
         for (number, step) in (0..).map(LeaseNumber).zip(steps) {
             match step {
                 Step::Ask(request, policy) => {
@@ -352,7 +377,16 @@ proptest! {
                     model.servers[at].condition = condition;
                     prop_assert!(pool.set_condition(&model.servers[at].name, condition));
                 }
-                Step::GiveBack(_) | Step::Turn(..) => {}
+                Step::Last(at, is_last) if !model.servers.is_empty() => {
+                    let name = &model.servers[at.index(model.servers.len())].name;
+                    pool.set_last(name, is_last);
+                    if is_last {
+                        model.last.insert(name.clone());
+                    } else {
+                        model.last.remove(name);
+                    }
+                }
+                Step::GiveBack(_) | Step::Turn(..) | Step::Last(..) => {}
             }
             model.check(&pool)?;
         }

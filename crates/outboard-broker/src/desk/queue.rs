@@ -5,7 +5,9 @@ use super::no::{Kind, No};
 use super::rules::{ABANDONED_AFTER, MOST_WAITING, MOST_WAITING_OF_AN_OWNER, TOLD_FOR};
 use jiff::Timestamp;
 use outboard_pool::api::Ask;
-use outboard_pool::words::{Capability, LeaseNumber, NodeName, OwnerName, Servers, Use};
+use outboard_pool::words::{
+    Capability, LeaseNumber, NodeName, OwnerName, ServerName, Servers, Use,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -18,6 +20,7 @@ pub(super) struct Demand {
     model: Option<String>,
     capability: Option<Capability>,
     servers: Servers,
+    avoid: Vec<ServerName>,
     for_seconds: Option<u32>,
     has_life: bool,
 }
@@ -49,6 +52,7 @@ impl Ticket {
             model: request.model.clone(),
             capability: request.capability,
             servers: request.servers,
+            avoid: request.avoid.clone(),
             for_seconds: *for_seconds,
             has_life: life_seconds.is_some(),
         }

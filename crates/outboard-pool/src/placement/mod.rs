@@ -90,23 +90,45 @@ impl Placement for Policy {
             let places = only::choose(pool, request)?;
             return allowed(pool, request, granted(pool, request, &places));
         }
+        let avoided = request.avoid.iter().filter_map(|name| pool.find(name));
+        let avoided: BTreeSet<u32> = avoided.map(|(server, _)| server).collect();
+        let places = if pool.last().is_empty() {
+            self.choose(pool, request, &avoided)
+        } else {
+            let with_last = &avoided | pool.last();
+            let without_last = self.choose(pool, request, &with_last);
+            without_last.or_else(|_| self.choose(pool, request, &avoided))
+        };
+        let places = places.map_err(|found| not_free(pool, request, found))?;
+        allowed(pool, request, granted(pool, request, &places))
+    }
+}
+
+impl Policy {
+    /// The devices that the request gets on servers other than these, or how many there are.
+    fn choose(
+        self,
+        pool: &Pool,
+        request: &Request,
+        without: &BTreeSet<u32>,
+    ) -> Result<Vec<Place>, u32> {
         let mut found = 0;
         for servers in self.attempts(request) {
             let chosen = match servers {
-                Servers::Same => same::choose(pool, request, *self),
-                Servers::Any => take(request, order::devices(pool, request, *self)),
+                Servers::Same => same::choose(pool, request, self, without),
+                Servers::Any => take(request, order::devices(pool, request, self, without)),
                 Servers::Distinct => {
                     let mut used = BTreeSet::new();
-                    let devices = order::devices(pool, request, *self);
+                    let devices = order::devices(pool, request, self, without);
                     take(request, devices.filter(|place| used.insert(place.server)))
                 }
             };
             match chosen {
-                Ok(places) => return allowed(pool, request, granted(pool, request, &places)),
+                Ok(places) => return Ok(places),
                 Err(most) => found = most,
             }
         }
-        Err(not_free(pool, request, found))
+        Err(found)
     }
 }
 
@@ -182,6 +204,9 @@ fn not_free(pool: &Pool, request: &Request, found: u32) -> Refusal {
     if found > 0 {
         let (wanted, servers) = (request.devices, request.servers);
         return Refusal::TooFew { wanted, found, servers };
+    }
+    if !request.avoid.is_empty() {
+        return Refusal::NotElsewhere(request.avoid.clone());
     }
     let least = request.usage.share().percent();
     let wanted = pool.index().classes.iter().filter(|(class, _)| class.is_wanted(request));

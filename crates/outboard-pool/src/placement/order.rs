@@ -9,8 +9,21 @@ use std::collections::{BTreeSet, BinaryHeap};
 /// Devices in some order.
 type Places<'a> = Box<dyn Iterator<Item = Place> + 'a>;
 
-/// All devices that fit, best first, found as they are asked for.
-pub(super) fn devices<'a>(pool: &'a Pool, request: &'a Request, policy: Policy) -> Places<'a> {
+/// All devices that fit, on servers other than these, best first, found as they are asked for.
+pub(super) fn devices<'a>(
+    pool: &'a Pool,
+    request: &'a Request,
+    policy: Policy,
+    without: &'a BTreeSet<u32>,
+) -> Places<'a> {
+    let all = on_all(pool, request, policy);
+    if without.is_empty() {
+        return all;
+    }
+    Box::new(all.filter(|place| !without.contains(&place.server)))
+}
+
+fn on_all<'a>(pool: &'a Pool, request: &'a Request, policy: Policy) -> Places<'a> {
     let Some(label) = &request.near else { return everywhere(pool, request, policy) };
     let near: BTreeSet<u32> = pool.labelled(label).collect();
     let mut first: Vec<_> = near

@@ -1,7 +1,9 @@
 //! Why a request gets nothing, in sentences that say what would help.
 
 use crate::state::{Quota, Usage};
-use crate::words::{GroupName, Malformed, Named, OwnerName, Request, Servers, Size, Use};
+use crate::words::{
+    GroupName, Malformed, Named, OwnerName, Request, ServerName, Servers, Size, Use,
+};
 use std::fmt;
 
 /// Why a request gets nothing.
@@ -19,6 +21,8 @@ pub enum Refusal {
     TooMuchMemory(u64, u64),
     /// No device has that free now.
     NotFree(NotFree),
+    /// No device has that free now on other servers than these, which the request avoids.
+    NotElsewhere(Vec<ServerName>),
     /// The pool has no such device.
     NotThere(Named),
     /// Others have that device or a part of it, it is not given out now, or others wait for such a
@@ -84,7 +88,10 @@ impl Refusal {
             | Refusal::TooMuchMemory(..)
             | Refusal::NotThere(_) => false,
             Refusal::OwnerQuota(_, of) | Refusal::GroupQuota(_, of) => of.quota.allows(of.wants),
-            Refusal::NotFree(_) | Refusal::NamedNotFree(_) | Refusal::TooFew { .. } => true,
+            Refusal::NotFree(_)
+            | Refusal::NotElsewhere(_)
+            | Refusal::NamedNotFree(_)
+            | Refusal::TooFew { .. } => true,
         }
     }
 }
@@ -150,6 +157,11 @@ impl fmt::Display for Refusal {
                 Size(*most)
             ),
             Refusal::NotFree(not_free) => write!(f, "{not_free}"),
+            Refusal::NotElsewhere(avoided) => {
+                let avoided: Vec<&str> = avoided.iter().map(ServerName::as_str).collect();
+                let avoided = avoided.join(", ");
+                write!(f, "no such device is free on other servers than {avoided}")
+            }
             Refusal::NotThere(Named { server, device }) => {
                 write!(f, "the pool has no device {device} on a server {server}")
             }

@@ -3,6 +3,7 @@
 use super::{Policy, order};
 use crate::state::{Entry, Place, Pool};
 use crate::words::{Request, Use};
+use std::collections::BTreeSet;
 
 /// What one server can give.
 struct Offer {
@@ -11,11 +12,17 @@ struct Offer {
     cost: u64,
 }
 
-/// The devices, or how many the best server has.
-pub(super) fn choose(pool: &Pool, request: &Request, policy: Policy) -> Result<Vec<Place>, u32> {
+/// The devices, on one server but none of these, or how many the best server has.
+pub(super) fn choose(
+    pool: &Pool,
+    request: &Request,
+    policy: Policy,
+    without: &BTreeSet<u32>,
+) -> Result<Vec<Place>, u32> {
     let wanted = request.devices as usize;
     let mut best: Option<Offer> = None;
-    for server in order::servers(pool, request, policy) {
+    let servers = order::servers(pool, request, policy);
+    for server in servers.filter(|server| !without.contains(server)) {
         let Some(entry) = pool.entry(server) else { continue };
         let fitting = order::on_server(pool, (server, entry), request, policy);
         if fitting.len() < wanted {
@@ -36,15 +43,16 @@ pub(super) fn choose(pool: &Pool, request: &Request, policy: Policy) -> Result<V
             break;
         }
     }
-    best.map(|best| best.places).ok_or_else(|| most_on_one(pool, request, policy))
+    best.map(|best| best.places).ok_or_else(|| most_on_one(pool, request, policy, without))
 }
 
 /// The most devices that fit of one server, also of those that were not looked at.
-fn most_on_one(pool: &Pool, request: &Request, policy: Policy) -> u32 {
+fn most_on_one(pool: &Pool, request: &Request, policy: Policy, without: &BTreeSet<u32>) -> u32 {
     let mut most = 0;
     for (idle, servers) in pool.index().by_idle.iter().rev() {
+        let servers = servers.difference(without);
         let there = |server: &u32| Some((*server, pool.entry(*server)?));
-        for entry in servers.iter().filter_map(there) {
+        for entry in servers.filter_map(there) {
             if request.usage == Use::Exclusive && *idle as usize <= most {
                 return u32::try_from(most).unwrap_or(u32::MAX);
             }

@@ -55,6 +55,8 @@ pub struct Pool {
     quotas: Quotas,
     /// Devices that placement leaves alone.
     apart: BTreeSet<Place>,
+    /// Servers whose devices are given only if no others will do.
+    last: BTreeSet<u32>,
 }
 
 fn labels(entry: &Entry) -> impl Iterator<Item = Label> {
@@ -114,6 +116,7 @@ impl Pool {
         let over = self.leases_of(name);
         if let Some(number) = self.names.remove(name) {
             self.withdraw(number);
+            self.last.remove(&number);
         }
         for lease in &over {
             self.end(*lease, Some(name));
@@ -125,6 +128,16 @@ impl Pool {
     /// `false`.
     pub fn set_condition(&mut self, name: &ServerName, condition: Condition) -> bool {
         self.change(name, |entry| entry.server.condition = condition).is_some()
+    }
+
+    /// Whether the devices of a server are given only if no others will do.
+    pub fn set_last(&mut self, name: &ServerName, is_last: bool) {
+        let Some(number) = self.names.get(name) else { return };
+        if is_last {
+            self.last.insert(*number);
+        } else {
+            self.last.remove(number);
+        }
     }
 
     /// Enters what a lease has been granted.
@@ -269,6 +282,11 @@ impl Pool {
 
     pub(crate) fn may_take(&self, place: Place) -> bool {
         self.apart.is_empty() || !self.apart.contains(&place)
+    }
+
+    /// The servers whose devices are given only if no others will do.
+    pub(crate) fn last(&self) -> &BTreeSet<u32> {
+        &self.last
     }
 
     pub(crate) fn index(&self) -> &Index {

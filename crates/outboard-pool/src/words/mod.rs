@@ -16,7 +16,7 @@ pub use name::{
     DeviceUuid, GroupName, LabelText, NodeName, OwnerName, Purpose, ServerName, Thumbprint,
 };
 pub use node::Node;
-pub use request::{MayShare, Named, Request, Servers};
+pub use request::{MOST_AVOIDED, MayShare, Named, Request, Servers};
 pub use share::{Share, Use};
 pub use size::Size;
 

@@ -10,6 +10,9 @@ use std::collections::BTreeSet;
 /// The most devices of one request.
 const MOST_DEVICES: u32 = 4096;
 
+/// The most servers that one request avoids.
+pub const MOST_AVOIDED: usize = 64;
+
 /// On which servers the devices may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -69,6 +72,9 @@ pub struct Request {
     /// These devices and no others, chosen by a scheduler; none are named otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<Named>,
+    /// Not on these servers: whoever asks could not reach them. At most [`MOST_AVOIDED`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub avoid: Vec<ServerName>,
     /// Who may use the lease.
     pub may_share: MayShare,
     /// Higher comes first. Placement does not look at it.
@@ -92,6 +98,7 @@ impl Request {
             servers: Servers::Any,
             near: None,
             only: Vec::new(),
+            avoid: Vec::new(),
             may_share: MayShare::Nobody,
             priority: 0,
             wait_seconds: 0,
@@ -121,6 +128,12 @@ impl Request {
                 Size(self.memory_bytes)
             )));
         }
+        if self.avoid.len() > MOST_AVOIDED {
+            return Err(Malformed(format!(
+                "{} servers are to be avoided; name at most {MOST_AVOIDED}",
+                self.avoid.len()
+            )));
+        }
         self.check_named()?;
         match &self.model {
             Some(model) if !(1..=MODEL_LENGTH).contains(&model.len()) => Err(Malformed(format!(
@@ -137,6 +150,7 @@ impl Request {
         let has_wishes = self.model.is_some()
             || self.capability.is_some()
             || self.near.is_some()
+            || !self.avoid.is_empty()
             || self.servers != Servers::Any;
         let wrong = if self.only.len() != self.devices as usize {
             format!("{} devices are asked for, and {} are named", self.devices, self.only.len())
