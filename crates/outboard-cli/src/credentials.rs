@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use outboard_client::link::Config;
+use outboard_client::link::security::Security;
 use outboard_client::own_settings;
 use outboard_client::target::Target;
 
@@ -51,17 +52,24 @@ pub(crate) struct Args {
 
 /// Warns on standard error of credential files for these servers that other users can read.
 pub(crate) fn warn_of_open_files(servers: &[Target]) {
+    let all: Vec<Security> =
+        servers.iter().map(|server| Config::of_server(server).security).collect();
+    warn_of_open_files_of(&all);
+}
+
+/// The same of the files that these settings name.
+pub(crate) fn warn_of_open_files_of<'a>(all: impl IntoIterator<Item = &'a Security>) {
     let mut files = BTreeSet::new();
-    for server in servers {
-        let security = Config::of_server(server).security;
-        files.extend(security.token_file.map(|path| (path, "token")));
-        files.extend(security.key.map(|path| (path, "key")));
-        files.extend(security.lease.map(|path| (path, "lease")));
-        files.extend(security.lease_key.map(|path| (path, "key of the lease")));
+    for security in all {
+        let Security { token_file, key, lease, lease_key, .. } = security;
+        files.extend(token_file.iter().map(|path| (path, "token")));
+        files.extend(key.iter().map(|path| (path, "key")));
+        files.extend(lease.iter().map(|path| (path, "lease")));
+        files.extend(lease_key.iter().map(|path| (path, "key of the lease")));
     }
     for (path, what) in files {
         // A missing file is reported by the code that reads it.
-        let Ok(file) = std::fs::metadata(&path) else { continue };
+        let Ok(file) = std::fs::metadata(path) else { continue };
         let mode = file.permissions().mode() & 0o777;
         if file.is_file() && mode & 0o077 != 0 {
             let path = path.display();

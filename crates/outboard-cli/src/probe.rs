@@ -61,54 +61,79 @@ impl From<TargetError> for Failure {
     }
 }
 
+/// A server and how to reach it.
+pub(crate) struct Server {
+    pub(crate) target: Target,
+    pub(crate) config: Config,
+}
+
+impl Server {
+    /// One that is reached as the environment says.
+    fn of(target: &Target) -> Server {
+        Server { target: target.clone(), config: Config::of_server(target) }
+    }
+}
+
 /// Connects to the target's server, asks for its devices and checks that those wanted are there.
 pub(crate) fn probe(target: &Target) -> Result<Offer, Failure> {
-    ask(target, Extensions::default(), None)
+    ask(&Server::of(target), Extensions::default(), None)
 }
 
 /// As [`probe`], and has the server keep a place for the program that is about to start. If there
 /// is none yet, waits for its turn, no longer than `patience`, and says so.
-pub(crate) fn reserve(target: &Target, patience: Option<Duration>) -> Result<Offer, Failure> {
+fn reserve(server: &Server, patience: Option<Duration>) -> Result<(), Failure> {
     let mut more = Extensions::default();
-    more.set(RESERVE, &Reserve { devices: target.devices.clone() });
-    ask(target, more, patience)
+    more.set(RESERVE, &Reserve { devices: server.target.devices.clone() });
+    ask(server, more, patience).map(drop)
 }
 
-/// As [`reserve`], at all servers at once. Those that have no place yet are waited for one after
-/// the other, in their order.
+/// Has each of the servers keep a place for the program that is about to start; fails with the
+/// first that does not.
 pub(crate) fn reserve_all(targets: &[Target], patience: Option<Duration>) -> Result<(), Failure> {
-    let [first, others @ ..] = targets else { return Ok(()) };
-    if others.is_empty() {
-        return reserve(first, patience).map(drop);
+    let servers: Vec<Server> = targets.iter().map(Server::of).collect();
+    reserve_each(&servers, patience).into_iter().collect()
+}
+
+/// Has each of the servers keep a place, all at once: what came of it, in their order. If all can
+/// be reached, those that have no place yet are waited for one after the other.
+pub(crate) fn reserve_each(
+    servers: &[Server],
+    patience: Option<Duration>,
+) -> Vec<Result<(), Failure>> {
+    if let [server] = servers {
+        return vec![reserve(server, patience)];
     }
     let without_waiting = Some(Duration::ZERO);
-    let outcomes = at_once(targets, |target| reserve(target, without_waiting));
-    for (target, outcome) in targets.iter().zip(outcomes) {
-        match outcome {
-            Err(failure) if failure.code() == Code::InQueue && patience != without_waiting => {
-                reserve(target, patience)?;
-            }
-            outcome => drop(outcome?),
-        }
+    let is_queued = |outcome: &Result<(), Failure>| {
+        outcome.as_ref().err().is_none_or(|failure| failure.code() == Code::InQueue)
+    };
+    let outcomes = at_once(servers, |server| reserve(server, without_waiting));
+    if patience == without_waiting || !outcomes.iter().all(is_queued) {
+        return outcomes;
     }
-    Ok(())
+    let wait = |(server, outcome): (&Server, Result<(), Failure>)| {
+        outcome.or_else(|_| reserve(server, patience))
+    };
+    servers.iter().zip(outcomes).map(wait).collect()
 }
 
 fn ask(
-    target: &Target,
+    Server { target, config }: &Server,
     mut more: Extensions,
     patience: Option<Duration>,
 ) -> Result<Offer, Failure> {
+    let address = target.address.to_string();
+    let mut silence = Some(Patient::new(&address));
     let mut last = None;
     let mut waits = |waiting: &Waiting| {
+        // It has answered.
+        silence = None;
         if last.as_ref() != Some(waiting) {
             eprintln!("outboard: place {} in the queue: {}", waiting.place, waiting.sentence);
             last = Some(waiting.clone());
         }
     };
-    let address = target.address.to_string();
-    let config = Config::of_server(target);
-    ask_about_transport(&mut more, &config);
+    ask_about_transport(&mut more, config);
     let hello = Hello {
         version: VERSION,
         software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -117,8 +142,7 @@ fn ask(
         process: Process::default(),
         more,
     };
-    crate::credentials::warn_of_open_files(std::slice::from_ref(target));
-    let _patient = Patient::new(&address);
+    crate::credentials::warn_of_open_files_of([&config.security]);
     let deadline = Instant::now() + PATIENCE;
     let stream =
         Any.connect(&address, PATIENCE).map_err(|error| no_connection(&address, &error))?;
@@ -126,7 +150,7 @@ fn ask(
     let opened = open(stream, &address, &hello, &config.security, deadline, turn);
     let Opened { stream, welcome, encrypted, .. } =
         opened.map_err(|error| explain(&address, &error))?;
-    check_transport(&address, &welcome, &config).map_err(|error| explain(&address, &error))?;
+    check_transport(&address, &welcome, config).map_err(|error| explain(&address, &error))?;
     let platform: Platform = decode_all(&welcome.snapshot).map_err(|error| {
         Failure::new(
             Code::BadSnapshot,

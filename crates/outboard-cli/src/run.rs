@@ -1,6 +1,7 @@
 //! `outboard run`: sets the environment and becomes the program.
 
 mod leased;
+mod reached;
 mod wanted;
 
 use std::ffi::{OsStr, OsString};
@@ -110,7 +111,8 @@ fn with_lease(
 ) -> Result<std::io::Error> {
     // Before it waits: without libraries it would wait in vain.
     let libraries = chosen::Args::libraries()?;
-    let leased = leased::acquire(wanted, pool, gpus, no_wait)?;
+    let need = leased::Need::new(wanted, pool, gpus, no_wait);
+    let leased = reached::acquire(&need, no_wait)?;
     command.envs(libraries);
     command.envs(leased.variables());
     watched::run(command, stats, || leased.give_back())

@@ -87,14 +87,19 @@ impl Config {
     /// The settings for one server, as the environment says. If the server has credentials of its
     /// own, it is shown no others.
     pub fn of_server(server: &Target) -> Config {
+        // Others than text are a mistake in it, too.
+        let text = std::env::var_os(VARIABLE).filter(|text| !text.is_empty());
+        Config::with_own(server, text.map(|text| text.to_string_lossy().into_owned()).as_deref())
+    }
+
+    /// The same, if the variable [`VARIABLE`] had this text.
+    pub fn with_own(server: &Target, text: Option<&str>) -> Config {
         let address = &server.address;
         let mut config = Config::from_env();
         let says_lost = std::env::var_os(SAY_LOST).is_some();
         config.said_when_lost = says_lost.then(|| address.to_string());
-        // Others than text are a mistake in it, too.
-        let text = std::env::var_os(VARIABLE).filter(|text| !text.is_empty());
         if let Some(text) = text
-            && let Err(mistake) = apply(&text.to_string_lossy(), address, &mut config)
+            && let Err(mistake) = apply(text, address, &mut config)
         {
             config.security.mistake = Some(mistake);
         }

@@ -23,6 +23,7 @@ pub(crate) async fn end_those_that_are_over(supervisor: Rc<Supervisor>, pool: Rc
 /// Ends the sessions of leases that are over by now.
 pub(crate) fn end_sessions_of_those_over(supervisor: &Supervisor, pool: &Pool) {
     for (number, over) in pool.over(Timestamp::now()) {
+        supervisor.queue.keep_none_for(number);
         let sentence = Code::LeaseOver.end(&match over {
             Over::Expired { expired, .. } => {
                 format!("ended, as lease {number} has expired at {expired}")

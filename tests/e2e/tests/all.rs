@@ -77,6 +77,7 @@ mod pool_nodes;
 mod pool_page;
 mod pool_pages;
 mod pool_queue;
+mod pool_reached;
 mod pool_reload;
 mod pool_servers;
 mod pool_top;

@@ -1,6 +1,6 @@
 //! A pool as a whole: a real broker, servers on the software device that beat to it, and programs.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,21 +15,21 @@ use tokio::runtime::Builder;
 /// How long a session may go on after its lease was ended, where the broker is reachable.
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 
-struct Pool {
-    broker: PoolBroker,
-    servers: Vec<Server>,
+pub(crate) struct Pool {
+    pub(crate) broker: PoolBroker,
+    pub(crate) servers: Vec<Server>,
     folder: Folder,
-    client: String,
-    admin: Blocking,
+    pub(crate) client: String,
+    pub(crate) admin: Blocking,
 }
 
-fn view(broker: &Blocking) -> PoolView {
+pub(crate) fn view(broker: &Blocking) -> PoolView {
     broker.ask(Method::GET, "/v1/pool").expect("it may be seen")
 }
 
 impl Pool {
-    /// So many servers, each with the device under test.
-    fn start(count: usize) -> Pool {
+    /// So many servers, each with the device under test: `gpu0` has the label `rack=r0`.
+    pub(crate) fn start(count: usize) -> Pool {
         Pool::start_on(count, &[])
     }
 
@@ -41,6 +41,7 @@ impl Pool {
         let url = format!("https://{}", broker.address);
         let start = |at: usize| {
             let (name, state) = (format!("gpu{at}"), folder.path(&format!("state{at}")));
+            let rack = format!("rack=r{at}");
             let flags = [
                 ["--driver", Driver::chosen().name()],
                 ["--tls", "on"],
@@ -50,6 +51,7 @@ impl Pool {
                 ["--pool-fingerprint", &broker.fingerprint],
                 ["--pool-token-file", &token],
                 ["--pool-name", &name],
+                ["--label", &rack],
             ];
             Server::start_with(&flags.concat(), env)
         };
@@ -65,7 +67,7 @@ impl Pool {
     }
 
     /// Starts a shell in which `$programs` is the folder of test programs.
-    fn shell(&self, flags: &[&str], script: &str) -> Child {
+    pub(crate) fn shell(&self, flags: &[&str], script: &str) -> Child {
         self.shell_of(&self.client, flags, script)
     }
 
@@ -85,7 +87,19 @@ impl Pool {
             .expect("outboard starts")
     }
 
-    fn is_free(&self) -> bool {
+    /// What comes of a program that runs on devices of the pool.
+    pub(crate) fn run(&self, flags: &[&str]) -> Output {
+        command()
+            .arg("run")
+            .args(flags)
+            .arg("--")
+            .arg(programs().join("attributes"))
+            .envs(self.broker.variables(&self.client))
+            .output()
+            .expect("outboard starts")
+    }
+
+    pub(crate) fn is_free(&self) -> bool {
         within(PATIENCE, || view(&self.admin).leases.is_empty())
     }
 }

@@ -11,12 +11,11 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use miette::Result;
 use outboard_auth::files::write_secret_as;
 use outboard_auth::lease_key;
 use outboard_broker_client::{AskError, Blocking, Method};
 use outboard_pool::api::{Grant, Me, Reach};
-use outboard_pool::words::LeaseNumber;
+use outboard_pool::words::{LeaseNumber, ServerName};
 use outboard_wire::Code;
 
 use super::wanted;
@@ -61,38 +60,63 @@ fn put(path: &Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::file("write", path, &error))
 }
 
-/// Asks a broker for what the program needs, and waits for it.
-pub(super) fn acquire(
-    wanted: &wanted::Args,
-    access: &access::Args,
+/// What a program needs of a pool, and for how long to wait for it.
+pub(super) struct Need<'a> {
+    wanted: &'a wanted::Args,
+    access: &'a access::Args,
     gpus: u32,
     no_wait: bool,
-) -> Result<Leased> {
-    let folder = Folder::new()
-        .map_err(|error| Failure::file("make a folder in", &std::env::temp_dir(), &error))?;
-    let broker = access.broker()?;
-    let begin = Instant::now();
-    let until = wanted.wait.and_then(|span| begin.checked_add(span.0.unsigned_abs()));
-    let say = |sentence: &str| eprintln!("outboard: {sentence}");
-    let me: Me = patiently(until, &say, || broker.ask(Method::GET, "/v1/me"))?;
-    let (key, thumbprint) = lease_key::make().map_err(|error| {
-        let sentence = format!("a key for the lease cannot be made: {error}");
-        Failure::new(Code::FileUnusable, sentence, "the system gives no randomness; try again")
-    })?;
-    let ask = wanted.ask(&me, gpus, no_wait, thumbprint);
-    let grant = wait(&broker, ask, until, &say)?;
-    if grant.is_shortened {
-        say(&format!(
-            "the devices are lent: another request waits for them, and as long as it does, they are \
-             the program's until {} at the latest",
-            grant.renewable_until
-        ));
+    until: Option<Instant>,
+}
+
+impl<'a> Need<'a> {
+    /// The time to wait begins now.
+    pub(super) fn new(
+        wanted: &'a wanted::Args,
+        access: &'a access::Args,
+        gpus: u32,
+        no_wait: bool,
+    ) -> Need<'a> {
+        let until = wanted.wait.and_then(|span| Instant::now().checked_add(span.0.unsigned_abs()));
+        Need { wanted, access, gpus, no_wait, until }
     }
-    put(&folder.key(), &key)?;
-    put(&folder.lease(), &grant.token)?;
-    let number = grant.number;
-    let keeper = keep_fresh(access.broker()?, grant.clone(), folder.lease());
-    Ok(Leased { broker, number, folder, servers: grant.servers, keeper: Some(keeper) })
+
+    /// Asks a broker for it, on servers other than these, and waits.
+    pub(super) fn lease(&self, avoid: &[ServerName]) -> Result<Leased, Failure> {
+        let folder = Folder::new()
+            .map_err(|error| Failure::file("make a folder in", &std::env::temp_dir(), &error))?;
+        let broker = self.access.broker()?;
+        let me: Me = patiently(self.until, &say, || broker.ask(Method::GET, "/v1/me"))?;
+        let (key, thumbprint) = lease_key::make().map_err(|error| {
+            let sentence = format!("a key for the lease cannot be made: {error}");
+            let help = "the system gives no randomness; try again";
+            Failure::new(Code::FileUnusable, sentence, help)
+        })?;
+        let mut ask = self.wanted.ask(&me, self.gpus, self.no_wait, thumbprint);
+        ask.request.avoid = avoid.to_vec();
+        if let Some(until) = self.until {
+            let left = until.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
+            ask.request.wait_seconds = ask.request.wait_seconds.min(left as u32);
+        }
+        let grant = wait(&broker, ask, self.until, &say)?;
+        if grant.is_shortened {
+            say(&format!(
+                "the devices are lent: another request waits for them, and as long as it does, they \
+                 are the program's until {} at the latest",
+                grant.renewable_until
+            ));
+        }
+        put(&folder.key(), &key)?;
+        put(&folder.lease(), &grant.token)?;
+        let number = grant.number;
+        let keeper = keep_fresh(self.access.broker()?, grant.clone(), folder.lease());
+        Ok(Leased { broker, number, folder, servers: grant.servers, keeper: Some(keeper) })
+    }
+}
+
+/// Tells whoever waits for the program.
+pub(super) fn say(sentence: &str) {
+    eprintln!("outboard: {sentence}");
 }
 
 /// Renews the lease while this process lives: the program's later processes need one that is good.
@@ -116,7 +140,7 @@ fn keep_fresh(broker: Blocking, mut grant: Grant, file: PathBuf) -> (Sender<()>,
                     }
                 }
                 Err(AskError::Refused { status: 404 | 409, sentence }) => {
-                    eprintln!("outboard: {sentence}; the program's devices are taken away");
+                    say(&format!("{sentence}; the program's devices are taken away"));
                     return;
                 }
                 // The program's sessions go on without a broker.
@@ -128,6 +152,16 @@ fn keep_fresh(broker: Blocking, mut grant: Grant, file: PathBuf) -> (Sender<()>,
 }
 
 impl Leased {
+    /// Its number.
+    pub(super) fn number(&self) -> LeaseNumber {
+        self.number
+    }
+
+    /// Its servers.
+    pub(super) fn servers(&self) -> &[Reach] {
+        &self.servers
+    }
+
     /// The variables by which the program finds its servers and shows them the lease.
     pub(super) fn variables(&self) -> BTreeMap<&'static str, OsString> {
         shown::variables(&self.servers, &self.folder.lease(), &self.folder.key())
@@ -147,7 +181,7 @@ impl Leased {
             && !matches!(error, AskError::Refused { .. })
         {
             let number = self.number;
-            eprintln!("outboard: lease {number} ends by itself within a minute or so: {error}");
+            say(&format!("lease {number} ends by itself within a minute or so: {error}"));
         }
     }
 }

@@ -306,7 +306,7 @@ impl Known {
         stream: &mut impl Connection,
     ) -> Result<(), Failure> {
         let (request, place) = self.enter(supervisor, devices, stream).await?;
-        supervisor.queue.keep(&request, place);
+        supervisor.queue.keep(&request, place, self.client.lease.clone());
         Ok(())
     }
 

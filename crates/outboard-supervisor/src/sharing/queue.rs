@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use outboard_pool::words::LeaseNumber;
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Waiting};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
@@ -13,6 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Config;
 use super::admission::{Admission, Held, Policy, Request, Verdict};
+use crate::pool::Holding;
 
 /// A client that waits is told of it again after this time at the latest.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(3);
@@ -45,6 +47,8 @@ struct KeptPlace {
     client: String,
     until: Instant,
     place: Rc<AdmittedPlace>,
+    /// The lease by which its client was admitted.
+    lease: Option<Rc<Holding>>,
 }
 
 /// An admitted client's place, released on drop. Dropped, it is free.
@@ -186,8 +190,14 @@ impl Queue {
         Rc::new(AdmittedPlace { number, queue: self.clone() })
     }
 
-    /// Keeps a place for a while, for a session of the same holder on the same devices.
-    pub(crate) fn keep(&self, request: &Request, place: Rc<AdmittedPlace>) {
+    /// Keeps a place for a while, for a session of the same holder on the same devices; no longer
+    /// than the lease is good by which it was admitted.
+    pub(crate) fn keep(
+        &self,
+        request: &Request,
+        place: Rc<AdmittedPlace>,
+        lease: Option<Rc<Holding>>,
+    ) {
         let number = place.number;
         let (holder, devices, memory) =
             (request.holder.clone(), request.devices.clone(), request.memory);
@@ -196,7 +206,7 @@ impl Queue {
             let own: Vec<usize> = (0..kept.len()).filter(|at| kept[*at].holder == holder).collect();
             let surplus = (own.len() >= MOST_KEPT).then(|| kept.remove(own[0]));
             let (client, until) = (request.client.clone(), Instant::now() + PLACE_KEPT_FOR);
-            kept.push(KeptPlace { number, holder, devices, memory, client, until, place });
+            kept.push(KeptPlace { number, holder, devices, memory, client, until, place, lease });
             surplus
         };
         // Not under the borrow: others are told.
@@ -209,6 +219,16 @@ impl Queue {
             drop(kept);
             drop(late);
         });
+    }
+
+    /// Keeps no place for a lease any more.
+    pub(crate) fn keep_none_for(&self, lease: LeaseNumber) {
+        let is_of_lease =
+            |one: &mut KeptPlace| one.lease.as_ref().is_some_and(|held| held.number() == lease);
+        let given_up: Vec<KeptPlace> =
+            self.0.kept.borrow_mut().extract_if(.., is_of_lease).collect();
+        // Not under the borrow: others are told.
+        drop(given_up);
     }
 
     /// Places that are kept: for whom, on which devices, and for how long yet.
@@ -266,7 +286,7 @@ mod tests {
             for _ in 0..3 {
                 places.push(comes(&queue, "a", 5).await.expect("there is room"));
             }
-            places.into_iter().for_each(|place| queue.keep(&request("a", 5), place));
+            places.into_iter().for_each(|place| queue.keep(&request("a", 5), place, None));
             // The first of three was given up for the third.
             assert_eq!(queue.0.kept.borrow().len(), MOST_KEPT);
             let other = comes(&queue, "b", 5).await.expect("one place is free");
