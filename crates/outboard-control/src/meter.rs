@@ -34,7 +34,10 @@ pub const WAYS: [&str; 5] = ["commands", "lanes", "shared", "mapped", "files"];
 /// So many of them stand where releases before 0.2 have them; the others stand last in the page.
 const FIRST_WAYS: usize = 4;
 /// Names of states, as [`State`] numbers them.
-pub const STATES: [&str; 3] = ["serving", "disconnected", "suspended"];
+pub const STATES: [&str; 4] = ["serving", "disconnected", "suspended", ENDING];
+
+/// What a session's state is called whose client has left, until its worker has ended.
+pub const ENDING: &str = "ending";
 
 /// Which way bytes go between a client and its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +73,8 @@ pub enum State {
     Disconnected,
     /// Its memory is elsewhere.
     Suspended,
+    /// Its client has left for good.
+    Ending,
 }
 
 /// How commands travel.
@@ -133,9 +138,10 @@ const BYTES: usize = 4096;
 static NOWHERE: Page = Page::new();
 /// This worker's page.
 static PAGE: OnceLock<&'static Page> = OnceLock::new();
-/// What this worker's session is about, both of which may be so at once.
+/// What this worker's session is about, all of which may be so at once.
 static DISCONNECTED: AtomicBool = AtomicBool::new(false);
 static SUSPENDED: AtomicBool = AtomicBool::new(false);
+static ENDS: AtomicBool = AtomicBool::new(false);
 
 /// This worker's page.
 #[inline]
@@ -253,14 +259,21 @@ impl Page {
         self.change_state(&DISCONNECTED, disconnected);
     }
 
+    /// Writes down that the client has left for good.
+    pub fn set_ending(&self) {
+        self.change_state(&ENDS, true);
+    }
+
     fn change_state(&self, what: &AtomicBool, is_so: bool) {
         // Two threads that change both at once: the later one sees both.
         what.store(is_so, Ordering::SeqCst);
-        let state = match (DISCONNECTED.load(Ordering::SeqCst), SUSPENDED.load(Ordering::SeqCst)) {
-            // What has its client back soon, or ends, says more.
-            (true, _) => State::Disconnected,
-            (false, true) => State::Suspended,
-            (false, false) => State::Serving,
+        let is_so = |what: &AtomicBool| what.load(Ordering::SeqCst);
+        let state = match (is_so(&ENDS), is_so(&DISCONNECTED), is_so(&SUSPENDED)) {
+            (true, ..) => State::Ending,
+            // What has its client back soon says more.
+            (_, true, _) => State::Disconnected,
+            (_, _, true) => State::Suspended,
+            _ => State::Serving,
         };
         self.state.store(state as u32, Ordering::SeqCst);
     }
@@ -407,6 +420,8 @@ mod tests {
         assert_eq!((seen.held[1], seen.peak[1]), (20, 50));
         assert_eq!((seen.transport(), seen.state()), ("shm", "suspended"));
         assert!(seen.idle() < Duration::from_secs(60));
+        page.set_ending();
+        assert_eq!(meter.read().state(), "ending", "of a suspended session, too");
         // Whatever a worker writes, it is numbers.
         page.state.store(u32::MAX, Ordering::Relaxed);
         page.transport.store(u32::MAX, Ordering::Relaxed);

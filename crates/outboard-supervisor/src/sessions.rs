@@ -168,6 +168,11 @@ impl Sessions {
             .count()
     }
 
+    /// Whether one is ending, so that its place is about to be free.
+    pub(super) fn any_ends(&self) -> bool {
+        self.table.sessions.borrow().values().any(Entry::is_ending)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.table.sessions.borrow().len()
     }

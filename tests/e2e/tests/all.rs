@@ -69,6 +69,7 @@ mod nfs;
 mod no_ptx;
 mod nvml;
 mod old_driver;
+mod one_after_the_other;
 mod own_settings;
 mod packaging;
 mod pages;

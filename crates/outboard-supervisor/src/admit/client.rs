@@ -367,7 +367,9 @@ impl Known {
         let purpose = Purpose::Session { devices: devices.clone() };
         let stopping =
             || supervisor.drain.refusal_in_queue(&purpose).or_else(|| client.lease_over());
-        let entered = supervisor.queue.enter(request.clone(), stream, may_wait, stopping).await;
+        let ends = || supervisor.sessions.any_ends();
+        let queue = &supervisor.queue;
+        let entered = queue.enter(request.clone(), stream, may_wait, stopping, ends).await;
         let place = entered.map_err(|turned| match turned {
             Turned::Away(refusal) => Failure::Refused(refusal),
             Turned::Gone(error) => Failure::Broken(error),

@@ -12,7 +12,7 @@ use crate::about::About;
 use crate::pool::Seated;
 use crate::traces::{Trail, Whose};
 use outboard_control::messages::ToWorker;
-use outboard_control::meter::{Meter, Reading};
+use outboard_control::meter::{ENDING, Meter, Reading};
 
 /// A session and its worker.
 pub(super) struct Entry {
@@ -85,13 +85,22 @@ impl Entry {
         }
     }
 
-    pub(super) fn shown(&self, session: u64) -> Shown<'_> {
-        let reading = self.read();
-        let state = match self.phase.get() {
+    fn state(&self, reading: &Reading) -> &'static str {
+        match self.phase.get() {
             Phase::Starting => "starting",
             Phase::Serving => reading.state(),
-            Phase::Ending => "ending",
-        };
+            Phase::Ending => ENDING,
+        }
+    }
+
+    /// Whether its client has left, or it is being ended.
+    pub(super) fn is_ending(&self) -> bool {
+        self.state(&self.read()) == ENDING
+    }
+
+    pub(super) fn shown(&self, session: u64) -> Shown<'_> {
+        let reading = self.read();
+        let state = self.state(&reading);
         let (about, devices, client) = (&self.about, &*self.devices, &*self.client);
         Shown {
             session,

@@ -61,11 +61,24 @@ pub(super) enum Verdict {
     Waits { place: u32, sentence: String },
 }
 
+/// A client that has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Come {
+    pub(super) number: u64,
+    /// What it is refused with unless it is let in within a moment.
+    pub(super) unless_soon: Option<Refusal>,
+}
+
+/// Clients that wait for a moment only, at most: for those who are just leaving.
+const MOST_PASSING: usize = 64;
+
 /// Admitted and waiting clients, in the order in which they came.
 pub(super) struct Admission {
     policy: Policy,
     present: Vec<(u64, Request)>,
     waiting: Vec<(u64, Request)>,
+    /// Those of them that wait for a moment only.
+    passing: BTreeSet<u64>,
     tenures: Tenures,
     last: u64,
 }
@@ -118,6 +131,7 @@ impl Admission {
             policy,
             present: Vec::new(),
             waiting: Vec::new(),
+            passing: BTreeSet::new(),
             tenures: Tenures::default(),
             last: 0,
         }
@@ -241,34 +255,45 @@ impl Admission {
         self.present.push((number, request));
     }
 
-    /// A client has come: its number, or why it is turned away.
+    /// A client has come; or it is turned away at once, and why.
     pub(super) fn come(
         &mut self,
         wanted: Request,
         may_wait: bool,
         now: Timestamp,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<Come, Refusal> {
         self.last += 1;
         let number = self.last;
-        match self.judge(&wanted, self.waiting.len()) {
-            Ok(()) => self.let_in(number, wanted, now),
-            Err(obstacle) => {
-                let code = if obstacle.own { RefusalCode::OverLimit } else { RefusalCode::Busy };
-                if !may_wait || self.policy.queue == 0 {
-                    return Err(Refusal {
-                        code,
-                        sentence: format!("{}; try again later", obstacle.sentence),
-                    });
-                }
-                if self.waiting.len() >= self.policy.queue {
-                    let sentence =
-                        format!("{}, and the queue is full; try again later", obstacle.sentence);
-                    return Err(Refusal { code, sentence });
-                }
-                self.waiting.push((number, wanted));
+        let obstacle = match self.judge(&wanted, self.waiting.len()) {
+            Ok(()) => {
+                self.let_in(number, wanted, now);
+                return Ok(Come { number, unless_soon: None });
             }
+            Err(obstacle) => obstacle,
+        };
+        let unless_soon = self.no_place_in_queue(&obstacle, may_wait);
+        if let Some(refusal) = &unless_soon {
+            if self.passing.len() >= MOST_PASSING {
+                return Err(refusal.clone());
+            }
+            self.passing.insert(number);
         }
-        Ok(number)
+        self.waiting.push((number, wanted));
+        Ok(Come { number, unless_soon })
+    }
+
+    /// Why a client that is not let in has no place in the queue, if so.
+    fn no_place_in_queue(&self, obstacle: &Obstacle, may_wait: bool) -> Option<Refusal> {
+        let is_full = if !may_wait || self.policy.queue == 0 {
+            ""
+        } else if self.waiting.len() - self.passing.len() >= self.policy.queue {
+            ", and the queue is full"
+        } else {
+            return None;
+        };
+        let code = if obstacle.own { RefusalCode::OverLimit } else { RefusalCode::Busy };
+        let sentence = format!("{}{is_full}; try again later", obstacle.sentence);
+        Some(Refusal { code, sentence })
     }
 
     /// How things stand for a client that has come.
@@ -279,6 +304,7 @@ impl Admission {
         match self.judge(&self.waiting[at].1, at) {
             Ok(()) => {
                 let (_, wanted) = self.waiting.remove(at);
+                self.passing.remove(&number);
                 self.let_in(number, wanted, now);
                 Verdict::In
             }
@@ -317,11 +343,12 @@ impl Admission {
             self.tenures.end(number, staying.map(|(number, one)| (*number, &*one.devices)));
         }
         self.waiting.retain(|(one, _)| *one != number);
+        self.passing.remove(&number);
     }
 
-    /// How many wait.
+    /// How many wait in the queue.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() - self.passing.len()
     }
 }
 

@@ -3,23 +3,30 @@
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use outboard_pool::words::LeaseNumber;
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Waiting};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Config;
-use super::admission::{Admission, Held, Policy, Request, Verdict};
+use super::admission::{Admission, Come, Held, Policy, Request, Verdict};
 use crate::pool::Holding;
 
 /// A client that waits is told of it again after this time at the latest.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(3);
 /// A client that does not receive a message within this time is gone.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
+/// A client has no place only after so long, ...
+const SETTLED_AFTER: Duration = Duration::from_millis(300);
+/// ... as sessions that have just ended on the client's machine may not have ended here. While any
+/// of them is ending, it may take so long.
+const ENDED_WITHIN: Duration = Duration::from_secs(5);
+/// How often is looked whether any is ending.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// For how long a place is kept for a client that has asked for it and comes back.
 const PLACE_KEPT_FOR: Duration = Duration::from_secs(30);
 
@@ -104,23 +111,21 @@ impl Queue {
     }
 
     /// Lets a client in, at once or in its turn. `may_wait`: it understands that it has to.
-    /// `stopping` says why no client is admitted any more.
+    /// `stopping` says why no client is admitted any more, `ends` whether some session is ending:
+    /// nobody is refused, or told to wait, for what is about to be free.
     pub(crate) async fn enter(
         &self,
         request: Request,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
         may_wait: bool,
         stopping: impl Fn() -> Option<Refusal>,
+        ends: impl Fn() -> bool,
     ) -> Result<Rc<AdmittedPlace>, Turned> {
         if let Some(place) = self.take_kept(&request) {
             return Ok(place);
         }
-        let number = self
-            .0
-            .admission
-            .borrow_mut()
-            .come(request, may_wait, Timestamp::now())
-            .map_err(Turned::Away)?;
+        let come = self.0.admission.borrow_mut().come(request, may_wait, Timestamp::now());
+        let Come { number, unless_soon } = come.map_err(Turned::Away)?;
         // From here on, whatever happens to this client, its place is free afterwards.
         let place = Rc::new(AdmittedPlace { number, queue: self.clone() });
         let began = Instant::now();
@@ -139,6 +144,22 @@ impl Queue {
                 return Ok(place);
             };
             if let Some(refusal) = stopping() {
+                return Err(Turned::Away(refusal));
+            }
+            let is_settled = if ends() {
+                began.elapsed() >= ENDED_WITHIN
+            } else {
+                began.elapsed() >= SETTLED_AFTER
+            };
+            if !is_settled && told.is_none() {
+                tokio::select! {
+                    () = changed => {}
+                    () = sleep(LOOK_EVERY) => {}
+                    turned = gone(stream) => return Err(turned),
+                }
+                continue;
+            }
+            if let Some(refusal) = unless_soon {
                 return Err(Turned::Away(refusal));
             }
             let left = self.0.patience.map(|patience| patience.saturating_sub(began.elapsed()));
@@ -168,18 +189,10 @@ impl Queue {
                     Err(_) => return Err(Turned::Gone(io::ErrorKind::TimedOut.into())),
                 }
             }
-            let mut byte = [0; 1];
             tokio::select! {
                 () = changed => {}
                 () = sleep(left.unwrap_or(TOLD_AGAIN_AFTER).min(TOLD_AGAIN_AFTER)) => {}
-                said = stream.read(&mut byte) => return Err(match said {
-                    Ok(0) => Turned::Gone(io::ErrorKind::UnexpectedEof.into()),
-                    Ok(_) => {
-                        let sentence = "a client that waits to be let in has nothing to say".to_owned();
-                        Turned::Away(Refusal { code: RefusalCode::BadHello, sentence })
-                    }
-                    Err(error) => Turned::Gone(error),
-                }),
+                turned = gone(stream) => return Err(turned),
             }
         }
     }
@@ -251,6 +264,19 @@ impl Queue {
     }
 }
 
+/// Waits until a client that waits has gone, or says something.
+async fn gone(stream: &mut (impl AsyncRead + Unpin)) -> Turned {
+    let mut byte = [0; 1];
+    match stream.read(&mut byte).await {
+        Ok(0) => Turned::Gone(io::ErrorKind::UnexpectedEof.into()),
+        Ok(_) => {
+            let sentence = "a client that waits to be let in has nothing to say".to_owned();
+            Turned::Away(Refusal { code: RefusalCode::BadHello, sentence })
+        }
+        Err(error) => Turned::Gone(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,7 +296,7 @@ mod tests {
     /// Asks to be let in, without being willing to wait.
     async fn comes(queue: &Queue, holder: &str, memory: u64) -> Option<Rc<AdmittedPlace>> {
         let (mut stream, _other) = tokio::io::duplex(64);
-        queue.enter(request(holder, memory), &mut stream, false, || None).await.ok()
+        queue.enter(request(holder, memory), &mut stream, false, || None, || false).await.ok()
     }
 
     #[test]
@@ -301,6 +327,35 @@ mod tests {
             let third = comes(&queue, "b", 5).await.expect("it is free again");
             assert!(comes(&queue, "c", 5).await.is_none());
             drop((other, own, third));
+        });
+    }
+
+    #[test]
+    fn nobody_is_refused_for_what_is_about_to_be_free() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let queue = Queue::new(&Config { sessions: Some(1), ..Config::default() }, true);
+            let ends = std::cell::Cell::new(true);
+            let comes = async || {
+                let (mut stream, _other) = tokio::io::duplex(64);
+                let ends = || ends.get();
+                queue.enter(request("b", 5), &mut stream, false, || None, ends).await.ok()
+            };
+            let first = comes().await.expect("there is room");
+            let leaves = async {
+                sleep(ENDED_WITHIN / 2).await;
+                drop(first);
+            };
+            let (next, ()) = tokio::join!(comes(), leaves);
+            let next = next.expect("the first one was ending");
+            assert!(comes().await.is_none(), "it takes too long");
+            ends.set(false);
+            assert!(comes().await.is_none(), "nobody is ending");
+            drop(next);
         });
     }
 }

@@ -148,6 +148,7 @@ impl Connection {
 
     /// The client is about to go: when the connection ends, so does the session.
     pub(super) fn leave(&self) {
+        meter::page().set_ending();
         if self.leaving.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -180,7 +181,9 @@ impl Connection {
         let time = if self.leaving.load(Ordering::Relaxed) { Duration::ZERO } else { time };
         // It may be shut down already.
         let _ = state.stream.shutdown();
-        if !time.is_zero() {
+        if time.is_zero() {
+            meter::page().set_ending();
+        } else {
             meter::page().set_disconnected(true);
             tracing::info!(
                 ?end,
