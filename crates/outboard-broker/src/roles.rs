@@ -26,7 +26,7 @@ pub(crate) struct Unknown;
 /// The same for every reason: who has no token learns nothing.
 pub(crate) const UNKNOWN: &str = "the broker does not accept this token or certificate, or has \
     seen none: it is unknown, has expired or was revoked; ask whoever runs the broker for another \
-    one (`outboard token create --role`)";
+    one (`outboard token create --broker`)";
 
 /// Who shows this token, or this certificate, which has been found good.
 pub(crate) fn caller(

@@ -110,8 +110,9 @@ async fn serve(config: &Config) -> Result<(), BrokerError> {
     }
     if !known.any() && config.security.client_ca.is_none() {
         tracing::warn!(
-            "there are no tokens: `outboard token create --role server|client|admin --state` makes \
-             them, also while the broker runs"
+            "there are no tokens: `outboard token create --broker --state {} --role \
+             server|client|admin --owner NAME` makes them, also while the broker runs",
+            state.display()
         );
     }
     let (address, fingerprint) = (listener.address, listener.fingerprint);

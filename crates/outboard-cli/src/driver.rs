@@ -43,7 +43,10 @@ impl FromStr for Choice {
 pub(crate) fn choose(choice: Option<Choice>) -> Result<PathBuf> {
     match choice {
         Some(Choice::Cpu) => install::cpu_driver(),
-        Some(Choice::Path(path)) => Ok(path),
+        Some(Choice::Path(path)) => {
+            is_there(&path)?;
+            Ok(path)
+        }
         Some(Choice::Nvidia) => match nvidia_devices()? {
             Ok(_) => Ok(NVIDIA.into()),
             Err(reason) => {
@@ -76,9 +79,8 @@ fn software_unless(gpu: Option<String>, reason: &str) -> Result<PathBuf> {
     install::cpu_driver()
 }
 
-/// Whether a library that was named by its path is there. A server starts without it, and says so
-/// to each client; one that has clients is not to lose it by an upgrade.
-pub(crate) fn is_there(library: &Path) -> Result<(), Failure> {
+/// Checks that a library that was named by its path is there: without it no worker starts.
+fn is_there(library: &Path) -> Result<(), Failure> {
     if library.components().count() < 2 || library.is_file() {
         return Ok(());
     }

@@ -292,7 +292,6 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.collectives.apply(&mut config);
     args.files.apply(&mut config)?;
     if args.standing.only_checks() {
-        crate::driver::is_there(&driver)?;
         outboard_supervisor::could_serve(&config).map_err(|error| cannot_serve(&error))?;
         if std::env::var_os(outboard_supervisor::LISTENS_AT).is_some() {
             crate::output::print(&format!("{}\n", outboard_supervisor::INHERITS))?;

@@ -204,6 +204,11 @@ fn fingerprint(state: &Path, given: Option<&Path>) -> Result<Fingerprint> {
 }
 
 fn create(state: &Path, wanted: &Create, is_brokers: bool) -> Result<()> {
+    if let Some(role) = wanted.role.filter(|_| !is_brokers) {
+        let sentence = format!("the role {role} is one at a broker, and this is a server's token");
+        let help = "add --broker for a token of the broker, or leave --role out";
+        return Err(Failure::new(Code::BadUsage, sentence, help).into());
+    }
     let Create { owner, memory, sessions, multiprocessors, bandwidth, .. } = wanted;
     let expires = match wanted.expires {
         Expiry::Never => None,

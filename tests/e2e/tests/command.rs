@@ -123,9 +123,31 @@ fn a_refusal_is_told_with_what_to_do() {
 
 #[test]
 fn a_server_without_a_usable_driver_says_so() {
-    let server = Server::start_with(&["--driver", "/nonexistent/libcuda.so.1"], &[]);
+    let folder = Folder::create();
+    let library = folder.write("libcuda.so.1", "no library");
+    let server = Server::start_with(&["--driver", &library], &[]);
     let text = complaint(server.address());
-    assert!(text.contains("/nonexistent/libcuda.so.1") && text.contains("OB0304"), "{text}");
+    assert!(text.contains(&library) && text.contains("OB0304"), "{text}");
+}
+
+#[test]
+fn a_driver_that_is_not_there_is_no_server() {
+    let absent = "/nonexistent/libcuda.so.1";
+    let output = outboard(&["serve", "--listen", "127.0.0.1:0", "--driver", absent]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains(absent) && text.contains("OB0304"), "{text}");
+}
+
+#[test]
+fn a_servers_token_has_no_role() {
+    let folder = Folder::create();
+    let state = folder.path("state");
+    let create = ["token", "--state", &state, "create", "--owner", "x", "--role", "server"];
+    let output = outboard(&create);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("add --broker"), "{text}");
+    assert!(!std::path::Path::new(&state).join("tokens.json").exists(), "a token was made");
 }
 
 #[test]
