@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use miette::Result;
-use outboard_client::own_settings::SAY_LOST;
+use outboard_client::own_settings::{self, SAY_LOST};
 use outboard_client::target::{Target, Targets, VARIABLE};
 
 use crate::failure::Failure;
@@ -138,10 +138,9 @@ impl Args {
             variables.extend(set(Args::libraries_in(&folder)));
         }
         variables.insert(VARIABLE, Some(servers.to_string().into()));
-        // Of several servers, others go on; and of ranks, no other program tells.
-        if servers.servers().len() > 1 || servers.by_rank().is_some() {
-            variables.insert(SAY_LOST, Some("1".into()));
-        }
+        let is_alone = servers.servers().len() == 1 && servers.by_rank().is_none();
+        let says_lost = if is_alone { own_settings::ALONE } else { "1" };
+        variables.insert(SAY_LOST, Some(says_lost.into()));
         variables.extend(set(started.variables()?));
         if self.no_wait {
             variables.insert(QUEUE, Some("0".into()));

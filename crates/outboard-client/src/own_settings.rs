@@ -14,9 +14,12 @@ use crate::link::security::{Security, Tls};
 use crate::link::{Choice, Config};
 use crate::target::{Target, Targets};
 
-/// The variable by which `outboard run` has the library say which of several servers is lost, and
-/// why a rank has no device.
+/// The variable by which `outboard run` has the library say which server is lost, and why a rank
+/// has no device.
 pub const SAY_LOST: &str = "OUTBOARD_SAY_LOST";
+
+/// Its value if the program has one server.
+pub const ALONE: &str = "alone";
 
 /// The variable with these settings.
 pub const VARIABLE: &str = "OUTBOARD_SERVERS";
@@ -96,8 +99,12 @@ impl Config {
     pub fn with_own(server: &Target, text: Option<&str>) -> Config {
         let address = &server.address;
         let mut config = Config::from_env();
-        let says_lost = std::env::var_os(SAY_LOST).is_some();
-        config.said_when_lost = says_lost.then(|| address.to_string());
+        config.said_when_lost = std::env::var_os(SAY_LOST).map(|value| match value == ALONE {
+            true => format!("the session at {address} is lost, so that all later calls fail"),
+            false => format!(
+                "the server {address} is lost, and its devices with it; other servers' go on"
+            ),
+        });
         if let Some(text) = text
             && let Err(mistake) = apply(text, address, &mut config)
         {

@@ -140,6 +140,26 @@ fn a_driver_that_is_not_there_is_no_server() {
 }
 
 #[test]
+fn whose_session_is_ended_is_told_once() {
+    let folder = Folder::create();
+    let admin = folder.path("admin");
+    let server = Server::start_with(&["--driver", "cpu", "--admin", &admin], &[]);
+    let mut child = command()
+        .args(["run", "--server", server.address(), "--"])
+        .arg(programs().join("endless"))
+        .arg("4")
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("outboard starts");
+    Lines::of(child.stdout.take()).find("running");
+    assert!(outboard(&["kill", "--admin", &admin, "--all"]).status.success());
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(text.matches("ended by the server's administrator").count(), 1, "{text}");
+}
+
+#[test]
 fn a_servers_token_has_no_role() {
     let folder = Folder::create();
     let state = folder.path("state");

@@ -38,8 +38,7 @@ pub(crate) fn variables(
         ("OUTBOARD_LEASE", lease.into()),
         ("OUTBOARD_LEASE_KEY", key.into()),
     ]);
-    if servers.len() > 1 {
-        variables.insert(SAY_LOST, "1".into());
-    }
+    let says_lost = if servers.len() == 1 { own_settings::ALONE } else { "1" };
+    variables.insert(SAY_LOST, says_lost.into());
     variables
 }

@@ -44,9 +44,9 @@ pub struct Config {
     /// Whether to say on standard error what becomes of the connection. Environment:
     /// `OUTBOARD_LOG`, anything.
     pub talks: bool,
-    /// What the user calls the server, if its loss is to be said on standard error: of several
-    /// servers, others go on. Environment: `OUTBOARD_SAY_LOST`, anything, which `outboard run` sets
-    /// then.
+    /// What is said on standard error if the server is lost; a reason follows. Environment:
+    /// `OUTBOARD_SAY_LOST`, which `outboard run` sets to `alone` if the program has one server, or
+    /// else to anything.
     pub said_when_lost: Option<String>,
 }
 

@@ -200,11 +200,10 @@ impl Shared {
     }
 
     fn say_lost(&self, reason: &str) {
-        if let Some(server) = &self.config.said_when_lost {
-            let what = format!(
-                "the server {server} is lost, and its devices with it; other servers' go on: {reason}"
-            );
+        if let Some(what) = &self.config.said_when_lost {
+            let what = format!("{what}: {reason}");
             outboard_threads::say(Code::ConnectionLost.end(&plain_lines(&what)));
+            return;
         }
         self.say(
             &Code::ConnectionLost
