@@ -415,6 +415,13 @@ impl Known {
         seen.problem.is_none() && seen.tokens.iter().any(|(_, record)| good(record))
     }
 
+    /// When the token of this identity expires; `None` if never, or if it has shown none.
+    pub fn expires(&self, identity: &Identity) -> Option<Timestamp> {
+        let token = identity.token.as_ref()?;
+        let seen = self.seen.borrow();
+        seen.tokens.iter().find(|(_, record)| record.id == *token)?.1.expires
+    }
+
     /// Whether sessions of this identity are to end: its token was revoked or is gone. One that has
     /// expired starts no more, and those that it has started go on.
     pub fn is_over(&self, identity: &Identity) -> bool {

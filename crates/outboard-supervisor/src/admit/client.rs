@@ -13,6 +13,7 @@ use outboard_wire::handshake::peers::{Called, PEERS};
 use outboard_wire::handshake::rdma::RDMA;
 use outboard_wire::handshake::resume::{Point, RESUME, Terms};
 use outboard_wire::handshake::sharing::{RESERVE, Reserve};
+use outboard_wire::handshake::who::{WHO, You};
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
 use outboard_wire::handshake::{
     Extensions, HandshakeError, Hello, Process, Purpose, Refusal, RefusalCode, TRACE, TraceParent,
@@ -91,6 +92,8 @@ pub(super) enum Wish {
     Management(Vec<u32>),
     /// To know what the platform is, and perhaps a place for a session with these devices.
     Probe { reserve: Option<Vec<u32>> },
+    /// To know who it is.
+    Who,
     /// A file of the client library.
     Library { file: String },
 }
@@ -196,6 +199,7 @@ impl Heard {
             Purpose::Session { devices } => Wish::Session(devices),
             Purpose::Management { devices } => Wish::Management(devices),
             Purpose::Library { file } => Wish::Library { file },
+            Purpose::Probe if more.part(WHO).is_some() => Wish::Who,
             Purpose::Probe => {
                 let reserve = more.get(RESERVE).ok().flatten();
                 Wish::Probe { reserve: reserve.map(|Reserve { devices }| devices) }
@@ -281,6 +285,14 @@ impl Stranger {
 }
 
 impl Known {
+    /// What the client is told of itself.
+    pub(super) fn you(&self, supervisor: &Supervisor) -> You {
+        let identity = &self.client.identity;
+        let expires = supervisor.gate.expires(identity);
+        let seconds = expires.and_then(|at| u64::try_from(at.as_second()).ok());
+        You { owner: identity.owner.clone(), expires: seconds }
+    }
+
     /// Whether the client asks for RDMA adapters.
     pub(super) fn has_adapters(&self) -> bool {
         self.client.has_adapters

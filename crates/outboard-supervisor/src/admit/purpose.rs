@@ -2,6 +2,7 @@
 
 use std::io;
 
+use outboard_wire::handshake::who::WHO;
 use outboard_wire::handshake::{Extensions, Hello, VERSION, Welcome};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
@@ -41,6 +42,11 @@ pub(super) async fn serve(
             let devices = known.find(supervisor, devices).await?;
             Order::management(known, devices, supervisor.warm.last_snapshot())
         }
+        Wish::Who => {
+            let mut more = Extensions::default();
+            more.set(WHO, &known.you(supervisor));
+            return tell(supervisor, Vec::new(), more, stream, peer).await;
+        }
         Wish::Probe { reserve } => {
             if let Some(wanted) = reserve {
                 let devices = known.find(supervisor, wanted).await?;
@@ -54,7 +60,7 @@ pub(super) async fn serve(
                 // What adapters this machine has, only a worker finds out.
                 Order::probe(known, Devices::default(), supervisor.warm.snapshot())
             } else if let Some(snapshot) = supervisor.warm.snapshot() {
-                return tell(supervisor, snapshot, stream, peer).await;
+                return tell(supervisor, snapshot, Extensions::default(), stream, peer).await;
             } else {
                 Order::probe(known, Devices::default(), None)
             }
@@ -68,10 +74,11 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// Welcomes a client that only wants to know of the platform.
+/// Welcomes a client that only wants to know of the platform, or of itself.
 async fn tell(
     supervisor: &Supervisor,
     snapshot: Vec<u8>,
+    more: Extensions,
     stream: &mut impl Connection,
     peer: Peer,
 ) -> Result<(), Failure> {
@@ -79,17 +86,9 @@ async fn tell(
         supervisor.hellos.enter(peer.origin()).ok_or_else(|| Failure::Refused(too_many()))?;
     let (software, lanes) = (env!("CARGO_PKG_VERSION").to_owned(), supervisor.config.lanes);
     let local = supervisor.local.clone();
-    let welcome = Welcome {
-        version: VERSION,
-        software,
-        session: 0,
-        key: 0,
-        lanes,
-        snapshot,
-        local,
-        more: Extensions::default(),
-    }
-    .encode();
+    let welcome =
+        Welcome { version: VERSION, software, session: 0, key: 0, lanes, snapshot, local, more }
+            .encode();
     // The client need not read it, and makes room for others if it does not.
     let tell = async {
         stream.write_all(&welcome).await?;

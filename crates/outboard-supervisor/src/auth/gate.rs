@@ -171,6 +171,11 @@ impl Gate {
         })
     }
 
+    /// When the token that this client has shown expires, if it does.
+    pub(crate) fn expires(&self, identity: &Identity) -> Option<Timestamp> {
+        self.tokens.as_ref()?.expires(identity)
+    }
+
     /// A client that has waited for a session may have lost its right meanwhile.
     pub(crate) fn still(&self, identity: &Identity) -> Result<(), Refusal> {
         match &self.tokens {

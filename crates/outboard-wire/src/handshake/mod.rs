@@ -20,6 +20,7 @@ mod refusal;
 pub mod resume;
 pub mod sharing;
 mod trace;
+pub mod who;
 pub mod windows;
 
 pub use answer::{Answer, Local, Waiting, Welcome, file};
