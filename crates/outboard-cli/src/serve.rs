@@ -36,6 +36,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::driver::Choice;
 use crate::failure::Failure;
+use crate::time;
 
 const MOST_LANES: i64 = outboard_wire::limits::MAX_LANES as i64;
 
@@ -397,8 +398,8 @@ pub(crate) fn check_driver() -> Result<()> {
 }
 
 /// Times that people set. A hundred years are enough, and no clock overflows.
-pub(crate) fn seconds() -> clap::builder::RangedU64ValueParser<u64> {
-    clap::value_parser!(u64).range(..=MOST_SECONDS)
+pub(crate) fn seconds() -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    time::seconds_between(0, MOST_SECONDS)
 }
 
 const MOST_SECONDS: u64 = 100 * 366 * 24 * 60 * 60;

@@ -377,6 +377,7 @@ mod tests {
         let at = |text: &str| Expiry::At(text.parse().unwrap());
         for (text, wanted) in [
             ("never", Expiry::Never),
+            ("60", at("2026-11-21T20:01:00Z")),
             ("12h", at("2026-11-22T08:00:00Z")),
             ("30d", at("2026-12-21T20:00:00Z")),
             ("1w", at("2026-11-28T20:00:00Z")),
@@ -385,9 +386,7 @@ mod tests {
         ] {
             assert_eq!(Expiry::after(text, now), Ok(wanted), "{text}");
         }
-        for text in
-            ["", "d", "0d", "-1d", "5", "5y", "tomorrow", "99999999999999999w", "2020-01-01"]
-        {
+        for text in ["", "d", "0d", "-1d", "5y", "tomorrow", "99999999999999999w", "2020-01-01"] {
             assert!(Expiry::after(text, now).is_err(), "{text}");
         }
     }

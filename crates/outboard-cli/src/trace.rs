@@ -6,13 +6,14 @@ use miette::{IntoDiagnostic, Result};
 
 use crate::admin;
 use crate::config::store;
+use crate::time;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The session: the first digits of its number, at least four.
     session: String,
     /// Seconds to record, at most 600. The trace ends early if the session does.
-    #[arg(long, short, default_value_t = 10.0, value_name = "SECONDS")]
+    #[arg(long, short, default_value_t = 10.0, value_name = "SECONDS", value_parser = time::fraction)]
     seconds: f64,
     /// The file to write, in OTLP's JSON, which the OpenTelemetry Collector reads (receiver
     /// `otlpjsonfile`); standard output without it.
