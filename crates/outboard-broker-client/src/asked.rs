@@ -156,7 +156,7 @@ impl Broker {
         let is_elsewhere = match error {
             AskError::Away { .. } | AskError::Silent { .. } => true,
             AskError::Refused { status, .. } => *status == 503,
-            AskError::Strange { .. } => false,
+            AskError::NotTrusted { .. } | AskError::Strange { .. } => false,
         };
         is_elsewhere && self.access.are_several()
     }
@@ -238,6 +238,14 @@ impl Broker {
         }
         let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match tls {
+            Some(rustls::Error::InvalidCertificate(wrong)) => {
+                let reason = match wrong {
+                    // What this client found itself is a sentence.
+                    rustls::CertificateError::Other(found) => found.0.to_string(),
+                    wrong => wrong.to_string(),
+                };
+                AskError::NotTrusted { url: self.access.url(self.at()).to_string(), reason }
+            }
             Some(error) => self.strange(error),
             None => self.away(error),
         }

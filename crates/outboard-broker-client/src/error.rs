@@ -11,6 +11,14 @@ pub enum AskError {
         /// Why it is not.
         reason: String,
     },
+    /// Somebody else may answer in its place.
+    #[error("the connection to the broker at {url} cannot be trusted: {reason}")]
+    NotTrusted {
+        /// Where the broker should be.
+        url: String,
+        /// Why.
+        reason: String,
+    },
     /// It has not answered in time.
     #[error("the broker at {url} does not answer in time")]
     Silent {
@@ -41,7 +49,7 @@ impl AskError {
         match self {
             AskError::Away { .. } | AskError::Silent { .. } => true,
             AskError::Refused { status, .. } => matches!(status, 429 | 503),
-            AskError::Strange { .. } => false,
+            AskError::NotTrusted { .. } | AskError::Strange { .. } => false,
         }
     }
 }

@@ -54,7 +54,7 @@ fn is_trusted(folder: &Path) -> bool {
 }
 
 /// The folders in which servers usually have sockets.
-fn folders() -> impl Iterator<Item = PathBuf> {
+pub(crate) fn folders() -> impl Iterator<Item = PathBuf> {
     usual_folders().into_iter().filter(|folder| is_trusted(folder))
 }
 

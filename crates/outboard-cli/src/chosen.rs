@@ -11,7 +11,7 @@ use outboard_client::target::{Target, Targets, VARIABLE};
 
 use crate::failure::Failure;
 use crate::started::Started;
-use crate::{credentials, environment, install, library, probe};
+use crate::{config, credentials, environment, install, library, probe};
 
 /// How long the client waits in a server's queue.
 const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
@@ -80,6 +80,11 @@ impl Chosen {
 }
 
 impl Args {
+    /// Whether a server is named, or the device in the program's process.
+    pub(crate) fn names_server(&self) -> bool {
+        self.local_cpu || self.server.is_some() || config::is_server_named()
+    }
+
     /// The variables by which a program finds the client's libraries, whatever its servers are.
     pub(crate) fn libraries() -> Result<BTreeMap<&'static str, OsString>> {
         Ok(Args::libraries_in(&install::client_dir()?))

@@ -272,21 +272,11 @@ impl Files {
             )
             .into());
         }
-        let token = login::token_file(&file, Some(name));
-        let is_kept = found
-            .settings
-            .iter()
-            .any(|one| one.name == "token-file" && Path::new(&one.text()) == token);
+        let kept = login::kept_tokens(&file, Some(name), &found.settings);
         store::configuration(&file, &edit::without(&file, Table::Context(name))?)?;
         let mut text = format!("The context {name} is gone.\n");
-        if is_kept && token.exists() {
-            std::fs::remove_file(&token)
-                .map_err(|error| Failure::file("remove", &token, &error))?;
-            let _ = writeln!(
-                text,
-                "So is its token in {}; on the server it stays until `outboard token revoke`.",
-                token.display()
-            );
+        for token in kept {
+            let _ = writeln!(text, "{}", login::remove_token(&token)?);
         }
         print(&text)
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use outboard_client::link::Config;
-use outboard_client::link::security::Security;
+use outboard_client::link::security::{LOGIN_OF, Security};
 use outboard_client::own_settings;
 use outboard_client::target::Target;
 
@@ -143,6 +143,9 @@ impl Args {
         ];
         changes.extend(settings.into_iter().filter(|(_, value)| value.is_some()));
         // A flag means all servers.
+        if !changes.is_empty() && std::env::var_os(LOGIN_OF).is_some() {
+            changes.push((LOGIN_OF, None));
+        }
         if !changes.is_empty() && std::env::var_os(own_settings::VARIABLE).is_some() {
             changes.push((own_settings::VARIABLE, servers::without_credentials()));
         }

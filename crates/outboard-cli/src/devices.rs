@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::admin::AdminArgs;
 use crate::at_once::at_once;
+use crate::failure::Failure;
 use crate::gauges::{Gauge, Gauges};
 use crate::sessions::text;
 use crate::{credentials, probe, started};
@@ -27,27 +28,31 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// A server and its devices.
 #[derive(Serialize)]
-struct Listing {
-    server: String,
-    software: String,
-    driver: String,
-    driver_version: u32,
-    transport: &'static str,
-    devices: Vec<Row>,
+pub(crate) struct Listing {
+    pub(crate) server: String,
+    /// The server's release.
+    pub(crate) software: String,
+    /// The name of its driver library.
+    pub(crate) driver: String,
+    /// As `cuDriverGetVersion` says it.
+    pub(crate) driver_version: u32,
+    pub(crate) transport: &'static str,
+    pub(crate) devices: Vec<Row>,
 }
 
 /// A device, and what is known of it at this moment.
 #[derive(Serialize)]
-struct Row {
+pub(crate) struct Row {
     #[serde(flatten)]
-    gauge: Gauge,
+    pub(crate) gauge: Gauge,
     /// Sessions that have a context on it; told only on the server's machine, to its user and root.
-    sessions: Option<usize>,
+    pub(crate) sessions: Option<usize>,
     /// `shared` or `exclusive`; told to the same.
-    sharing: Option<String>,
+    pub(crate) sharing: Option<String>,
     /// Its holder, if it is exclusive; told to the same.
-    held: Option<Held>,
+    pub(crate) held: Option<Held>,
 }
 
 pub(crate) fn devices(args: &Args) -> Result<()> {
@@ -60,7 +65,7 @@ pub(crate) fn devices(args: &Args) -> Result<()> {
         match answer {
             Ok(listing) => listings.push(listing),
             // The others are shown all the same; the first failure is the command's.
-            Err(error) => failed = failed.and(Err(error)),
+            Err(error) => failed = failed.and(Err(error.into())),
         }
     }
     let json = match listings.as_slice() {
@@ -78,7 +83,8 @@ pub(crate) fn devices(args: &Args) -> Result<()> {
     failed
 }
 
-fn listing(server: &Target, name: &str) -> Result<Listing> {
+/// Asks a server; `name` is what it was called.
+pub(crate) fn listing(server: &Target, name: &str) -> Result<Listing, Failure> {
     let offer = probe::probe(server)?;
     // Of a server that does not say, the rest is worth showing.
     let read = Gauges::open(server).and_then(|gauges| gauges.read()).unwrap_or_default();

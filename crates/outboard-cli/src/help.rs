@@ -8,7 +8,10 @@ use clap::{Arg, Command};
 
 /// The commands, in the order in which people come to need them.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Use GPUs of other machines", &["run", "env", "devices", "login", "context", "jupyter"]),
+    (
+        "Use GPUs of other machines",
+        &["run", "env", "devices", "smi", "login", "logout", "status", "context", "jupyter"],
+    ),
     ("See what happens", &["doctor", "sessions", "top", "trace", "profile", "bench"]),
     ("Serve GPUs", &["serve", "token", "kill", "upgrade", "library", "cdi"]),
     ("Share a pool of servers", &["pool", "broker", "slurm"]),
@@ -172,6 +175,13 @@ const EXAMPLES: &[(&str, Examples)] = &[
         ],
     ),
     (
+        "logout",
+        &[
+            ("outboard logout gpu1", "Forget gpu1 and its token"),
+            ("outboard logout", "Forget the only server or pool that a login has kept"),
+        ],
+    ),
+    (
         "man",
         &[
             ("outboard man ~/.local/share/man/man1", "Install the pages for this user"),
@@ -223,6 +233,20 @@ const EXAMPLES: &[(&str, Examples)] = &[
         &[
             ("outboard slurm sync", "Let Slurm's licences follow the pool"),
             ("outboard slurm prolog", "Write a job's lease for its tasks; Slurm calls it"),
+        ],
+    ),
+    (
+        "smi",
+        &[
+            ("outboard smi", "Show the devices of the server in use, as `nvidia-smi` does"),
+            ("outboard smi --server gpu1,gpu2 --json", "Those of two servers, for a program"),
+        ],
+    ),
+    (
+        "status",
+        &[
+            ("outboard status", "Say who one is where, and until when the tokens are good"),
+            ("outboard status --json", "For a program"),
         ],
     ),
     (

@@ -29,6 +29,7 @@ mod kill;
 mod library;
 mod local;
 mod login;
+mod logout;
 mod manual;
 mod output;
 mod pool;
@@ -40,9 +41,11 @@ mod run;
 mod serve;
 mod sessions;
 mod slurm;
+mod smi;
 mod ssh;
 mod stack;
 mod started;
+mod status;
 mod suspend;
 mod time;
 mod token;
@@ -50,6 +53,7 @@ mod top;
 mod trace;
 mod upgrade;
 mod watched;
+mod whoami;
 
 use std::path::PathBuf;
 
@@ -95,11 +99,17 @@ enum Command {
     /// List the devices that a server offers.
     #[command(visible_alias = "ls")]
     Devices(devices::Args),
-    /// Keep a server and a token as this user's settings.
+    /// Show the table of `nvidia-smi`, of servers or of a pool.
+    Smi(smi::Args),
+    /// Keep a server or a pool, and a token, as this user's settings.
     ///
-    /// They stand, with the server's fingerprint, in the string that `outboard token create`
-    /// prints.
+    /// They stand, with a fingerprint, in the string that `outboard token create` prints. The
+    /// command tries them.
     Login(login::Args),
+    /// Forget a server or a pool that a login has kept, and its token.
+    Logout(logout::Args),
+    /// Say which servers and which pool are in use, who one is there, and until when.
+    Status(status::Args),
     /// Give servers names, and choose the one that every command uses.
     Context(context::Args),
     /// List the sessions of a server on this machine.
@@ -195,9 +205,14 @@ fn obey() -> miette::Result<()> {
         Command::Run(args) => run::run(*args),
         Command::Env(args) => env::env(args, &given),
         Command::Devices(args) => devices::devices(&args),
+        Command::Smi(args) => smi::smi(&args),
         Command::Login(args) => {
             login::login(&args, cli.config, cli.context.as_deref(), Cli::command())
         }
+        Command::Logout(args) => {
+            logout::logout(&args, cli.config, cli.context.as_deref(), Cli::command())
+        }
+        Command::Status(args) => status::status(&args, cli.config, Cli::command()),
         Command::Context(args) => context::context(args, cli.config, cli.context, Cli::command()),
         Command::Sessions(args) => sessions::sessions(&args),
         Command::Top(args) => top::top(&args),

@@ -11,6 +11,7 @@ use outboard_transport::{Any, Transport};
 use outboard_wire::Code;
 use outboard_wire::codec::decode_all;
 use outboard_wire::handshake::sharing::{RESERVE, Reserve};
+use outboard_wire::handshake::who::{WHO, Who, You};
 use outboard_wire::handshake::{
     Extensions, HandshakeError, Hello, Local, Process, Purpose, RefusalCode, VERSION, Version,
     Waiting,
@@ -18,6 +19,7 @@ use outboard_wire::handshake::{
 use outboard_wire::platform::Platform;
 
 use crate::at_once::at_once;
+use crate::config;
 use crate::failure::Failure;
 
 /// How long a server may take to answer; its worker loads a driver before it does.
@@ -117,11 +119,22 @@ pub(crate) fn reserve_each(
     servers.iter().zip(outcomes).map(wait).collect()
 }
 
-fn ask(
+/// Asks the target's server who this client is; `None` from a server of a release that does not
+/// tell.
+pub(crate) fn who(target: &Target) -> Result<Option<You>, Failure> {
+    let mut more = Extensions::default();
+    more.set(WHO, &Who);
+    let Opened { welcome, .. } = welcomed(&Server::of(target), more, None)?;
+    // What cannot be read is as good as not told.
+    Ok(welcome.more.get(WHO).ok().flatten())
+}
+
+/// Connects to a server, and has it answer a probe with this in its hello.
+fn welcomed(
     Server { target, config }: &Server,
     mut more: Extensions,
     patience: Option<Duration>,
-) -> Result<Offer, Failure> {
+) -> Result<Opened, Failure> {
     let address = target.address.to_string();
     let mut silence = Some(Patient::new(&address));
     let mut last = None;
@@ -148,8 +161,13 @@ fn ask(
         Any.connect(&address, PATIENCE).map_err(|error| no_connection(&address, &error))?;
     let turn = Turn { patience, waits: &mut waits };
     let opened = open(stream, &address, &hello, &config.security, deadline, turn);
-    let Opened { stream, welcome, encrypted, .. } =
-        opened.map_err(|error| explain(&address, &error))?;
+    opened.map_err(|error| explain(&address, &error))
+}
+
+fn ask(server: &Server, more: Extensions, patience: Option<Duration>) -> Result<Offer, Failure> {
+    let Opened { stream, welcome, encrypted, .. } = welcomed(server, more, patience)?;
+    let Server { target, config } = server;
+    let address = target.address.to_string();
     check_transport(&address, &welcome, config).map_err(|error| explain(&address, &error))?;
     let platform: Platform = decode_all(&welcome.snapshot).map_err(|error| {
         Failure::new(
@@ -231,6 +249,10 @@ const WITHOUT_DEVICE: &str =
 pub(crate) fn no_connection(address: &str, error: &std::io::Error) -> Failure {
     let code = unreachable(address, error);
     let (message, help) = match code {
+        Code::NothingListens if !config::is_server_named() => (
+            format!("no server is configured, and nothing listens at {address}"),
+            "name one with --server HOST; keep one by `outboard login`; or use the software device in the program's process: `outboard run --local-cpu`",
+        ),
         Code::NothingListens => (
             format!("nothing listens at {address}"),
             "start a server there with `outboard serve`, or check the port",
@@ -259,7 +281,8 @@ pub(crate) fn no_connection(address: &str, error: &std::io::Error) -> Failure {
 /// A connection came about, but no welcome.
 pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
     let code = error.code();
-    let check_port;
+    let (check_port, add_login);
+    let mut message = error.to_string();
     let help = match error {
         ConnectError::Refused { refusal, .. } => match refusal.code {
             RefusalCode::NoDevice => {
@@ -296,6 +319,15 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
         | ConnectError::NotEncrypted { .. } => {
             "`outboard token create` on the server's machine prints a string for `outboard login` here; `outboard docs security` has all ways"
         }
+        ConnectError::NoLogin { of, .. } => {
+            let place = config::login_place().map_or(String::new(), |place| format!(", {place}"));
+            message =
+                format!("you have {}{place}", error.to_string().trim_start_matches("there is "));
+            add_login = format!(
+                "give `outboard login` the string that the operator of {address} prints by `outboard token create`: it is kept beside that of {of}"
+            );
+            &add_login
+        }
         ConnectError::NotTrusted { .. } => {
             "`outboard token fingerprint` on the server's machine prints the right one; if it is the one that you have, do not go on: somebody \
              else answers"
@@ -310,5 +342,5 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
             "check the host name and the network"
         }
     };
-    Failure::new(code, error.to_string(), help)
+    Failure::new(code, message, help)
 }

@@ -7,6 +7,7 @@ mod wanted;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -70,6 +71,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let error = with_lease(command, &wanted, &pool, gpus, chosen.no_wait, args.stats)?;
         cannot_start(&name, &error);
     }
+    if !chosen.names_server() && pool.is_set() {
+        let help = "ask for a device of it: `outboard run --gpus 1 -- PROGRAM`; or name a server: --server HOST";
+        let sentence = "a pool is set and no server: did you mean --gpus 1?";
+        return Err(Failure::new(Code::BadUsage, sentence, help).into());
+    }
     if pool.pool.is_some() {
         let help = "ask for some: --gpus N; or name a server: --server HOST";
         let sentence = "--pool names a broker, and it is not said how many devices are needed";
@@ -121,6 +127,10 @@ fn with_lease(
 fn cannot_start(name: &OsStr, error: &std::io::Error) -> ! {
     // The statuses are those of shells.
     let (status, help) = match error.kind() {
+        ErrorKind::NotFound if Path::new(name).file_name() == Some(OsStr::new("nvidia-smi")) => (
+            127,
+            "this machine has none: nvidia-smi is a part of NVIDIA's driver package; `outboard smi` shows its table for the devices of a server, of a list and of a pool",
+        ),
         ErrorKind::NotFound => {
             (127, "check the path; a program in this folder is written ./program")
         }

@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::images::bytes;
 use crate::output::print;
+use crate::pool::invitation as pool;
 use crate::serve::auth::state_folder;
 use crate::{broker, time};
 
@@ -232,10 +233,15 @@ fn create(state: &Path, wanted: &Create, is_brokers: bool) -> Result<()> {
     let fingerprint = fingerprint(state, wanted.tls_cert.as_deref())?;
     let (token, record) = tokens::create_as(state, owner, wanted.role, expires, limits)
         .map_err(|error| failed(&error))?;
-    // A machine need not have a name, and `outboard login` is for servers.
-    let login = address
-        .filter(|_| !is_brokers)
-        .map(|server| Invitation { server, fingerprint, token: token.clone() }.to_string());
+    // A machine need not have a name.
+    let login = match is_brokers {
+        true => server
+            .parse()
+            .ok()
+            .map(|urls| pool::Invitation { urls, fingerprint, token: token.clone() }.to_string()),
+        false => address
+            .map(|server| Invitation { server, fingerprint, token: token.clone() }.to_string()),
+    };
     let fingerprint = fingerprint.to_string();
     if wanted.json {
         let Record { id, owner, expires, limits, .. } = &record;
@@ -253,9 +259,11 @@ fn create(state: &Path, wanted: &Create, is_brokers: bool) -> Result<()> {
         return print(&(serde_json::to_string_pretty(&made).into_diagnostic()? + "\n"));
     }
     if is_brokers {
-        return print(&text_of_broker(&token, &record, &server, &fingerprint));
+        let text = text_of_broker(&token, &record, &server, &fingerprint, login.as_deref());
+        return print(&(text + &name_to_know(wanted, &server)));
     }
-    print(&text(&token, &record, &server, &fingerprint, login.as_deref()))
+    let text = text(&token, &record, &server, &fingerprint, login.as_deref());
+    print(&(text + &name_to_know(wanted, &server)))
 }
 
 fn text(
@@ -286,18 +294,56 @@ fn text(
     )
 }
 
+/// By which name others must reach this machine, if the operator has not said one.
+fn name_to_know(wanted: &Create, name: &str) -> String {
+    if wanted.address.is_some() || name.is_empty() {
+        return String::new();
+    }
+    format!("\nOthers must know this machine as `{name}`; if they do not: --address HOST[:PORT].\n")
+}
+
 /// What whoever gets a broker's token needs.
-fn text_of_broker(token: &str, record: &Record, broker: &str, fingerprint: &str) -> String {
+fn text_of_broker(
+    token: &str,
+    record: &Record,
+    broker: &str,
+    fingerprint: &str,
+    login: Option<&str>,
+) -> String {
     let until = record.expires.map_or("for ever".to_owned(), |at| format!("until {at}"));
     // A machine need not have a name.
     let broker = if broker.is_empty() { "HOST" } else { broker };
     let (id, owner, role) = (&record.id, &record.owner, record.role());
+    let head =
+        format!("Token {id} of {owner} with the role {role}, good {until}. This is shown once");
+    const FILE: &str = "~/.outboard-pool-token";
+    if matches!(role, Role::Server | Role::Scheduler | Role::Node) {
+        let use_it = match role {
+            Role::Server => format!(
+                "The server is started with\n\n  outboard serve --pool https://{broker} \\\n    \
+                 --pool-fingerprint {fingerprint} \\\n    --pool-token-file {FILE}\n"
+            ),
+            _ => format!(
+                "What uses it is told\n\n  OUTBOARD_POOL=https://{broker} \
+                 OUTBOARD_POOL_FINGERPRINT={fingerprint} OUTBOARD_POOL_TOKEN_FILE={FILE}\n"
+            ),
+        };
+        return format!(
+            "{head}: paste it into a file of its\nuser's alone (then Ctrl-D):\n\n  {token}\n\n  \
+             (umask 077; cat > {FILE})\n\n{use_it}"
+        );
+    }
+    let login = login.map_or(
+        "With --address HOST, a string for `outboard login` stands here.".to_owned(),
+        |login| {
+            format!("For `outboard login` on the client's machine, which asks for it:\n\n  {login}")
+        },
+    );
     format!(
-        "Token {id} of {owner} with the role {role}, good {until}. This is shown once: paste it into \
-         a file of its\nuser's alone (then Ctrl-D), and set the variables that name it:\n\n  {token}\n\n  \
-         (umask 077; cat > ~/.outboard-pool-token)\n  export OUTBOARD_POOL=https://{broker} \
-         OUTBOARD_POOL_FINGERPRINT={fingerprint} \
-         OUTBOARD_POOL_TOKEN_FILE=~/.outboard-pool-token\n"
+        "{head}.\n\n{login}\n\nWithout that command: the token, for a file of its user's alone (paste it, \
+         then Ctrl-D), and the variables\nthat name it:\n\n  {token}\n\n  (umask 077; cat > {FILE})\n  \
+         export OUTBOARD_POOL=https://{broker} OUTBOARD_POOL_FINGERPRINT={fingerprint} \
+         OUTBOARD_POOL_TOKEN_FILE={FILE}\n"
     )
 }
 
@@ -388,6 +434,24 @@ mod tests {
         }
         for text in ["", "d", "0d", "-1d", "5y", "tomorrow", "99999999999999999w", "2020-01-01"] {
             assert!(Expiry::after(text, now).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_role_is_told_what_it_does_with_a_token_of_a_broker() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = |role| {
+            let made = tokens::create_as(folder.path(), "a", role, None, Limits::default());
+            let (token, record) = made.unwrap();
+            text_of_broker(&token, &record, "pool1", "sha256:00", Some("outboard+pool://x"))
+        };
+        let of_server = text(Some(Role::Server));
+        assert!(of_server.contains("outboard serve --pool https://pool1 "), "{of_server}");
+        assert!(!of_server.contains("export OUTBOARD_POOL"), "{of_server}");
+        for role in [None, Some(Role::Client), Some(Role::Admin)] {
+            let of_person = text(role);
+            assert!(of_person.contains("\n  outboard+pool://x\n"), "{of_person}");
+            assert!(of_person.contains("export OUTBOARD_POOL=https://pool1 "), "{of_person}");
         }
     }
 

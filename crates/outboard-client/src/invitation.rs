@@ -9,7 +9,8 @@ use std::str::FromStr;
 use outboard_transport::Endpoint;
 use outboard_transport::tls::Fingerprint;
 
-pub(crate) const SCHEME: &str = "outboard://";
+/// What such a string begins with.
+pub const SCHEME: &str = "outboard://";
 /// Hexadecimal digits of a token, behind `obt_`.
 const DIGITS: usize = 64;
 
@@ -29,8 +30,8 @@ pub struct Invitation {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mistake {
     /// It is something else.
-    #[error("it does not begin with {SCHEME}")]
-    Scheme,
+    #[error("it does not begin with {0}")]
+    Scheme(&'static str),
     /// It has no token.
     #[error("its token is not `obt_` with {DIGITS} digits and an @ behind it")]
     Token,
@@ -40,6 +41,24 @@ pub enum Mistake {
     /// It has no address.
     #[error("between @ and / is no HOST:PORT")]
     Server,
+}
+
+/// The token, the place and the fingerprint of `SCHEMETOKEN@PLACE/sha256:HEX`.
+///
+/// # Errors
+/// The [`Mistake`], if it is no such string.
+pub fn parts<'a>(
+    text: &'a str,
+    scheme: &'static str,
+) -> Result<(&'a str, &'a str, Fingerprint), Mistake> {
+    let rest = text.trim().strip_prefix(scheme).ok_or(Mistake::Scheme(scheme))?;
+    let (token, rest) = rest.split_once('@').ok_or(Mistake::Token)?;
+    let digits = token.strip_prefix("obt_").ok_or(Mistake::Token)?;
+    if digits.len() != DIGITS || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Mistake::Token);
+    }
+    let (place, fingerprint) = rest.rsplit_once('/').ok_or(Mistake::Fingerprint)?;
+    Ok((token, place, fingerprint.parse().map_err(|_| Mistake::Fingerprint)?))
 }
 
 /// Whether an address can stand in such a string.
@@ -66,14 +85,7 @@ impl FromStr for Invitation {
     type Err = Mistake;
 
     fn from_str(text: &str) -> Result<Invitation, Mistake> {
-        let rest = text.trim().strip_prefix(SCHEME).ok_or(Mistake::Scheme)?;
-        let (token, rest) = rest.split_once('@').ok_or(Mistake::Token)?;
-        let digits = token.strip_prefix("obt_").ok_or(Mistake::Token)?;
-        if digits.len() != DIGITS || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(Mistake::Token);
-        }
-        let (server, fingerprint) = rest.rsplit_once('/').ok_or(Mistake::Fingerprint)?;
-        let fingerprint = fingerprint.parse().map_err(|_| Mistake::Fingerprint)?;
+        let (token, server, fingerprint) = parts(text, SCHEME)?;
         let server = address(server).ok_or(Mistake::Server)?;
         Ok(Invitation { server, fingerprint, token: token.to_owned() })
     }
@@ -133,7 +145,7 @@ mod tests {
             assert!(parse(&whole[..length]).is_err(), "{length}");
         }
         let fault = |text: &str| parse(text).err().unwrap();
-        assert_eq!(fault(&whole[1..]), Mistake::Scheme);
+        assert_eq!(fault(&whole[1..]), Mistake::Scheme(SCHEME));
         assert_eq!(fault(&whole.replace("a0", "a")), Mistake::Token);
         assert_eq!(fault(&whole.replace('@', "/")), Mistake::Token);
         assert_eq!(fault(&whole.replace("b1", "bx")), Mistake::Fingerprint);

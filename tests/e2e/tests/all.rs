@@ -57,6 +57,7 @@ mod links;
 mod links_in_memory;
 mod load;
 mod local;
+mod login;
 mod lowered_limits;
 mod managed_beyond;
 mod mappings;

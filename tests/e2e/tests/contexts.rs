@@ -154,7 +154,7 @@ fn logins_are_kept_apart_and_a_context_goes_with_its_token() {
         &["--driver", "cpu", "--tls", "on", "--require-authentication", "--state", &state],
         &[],
     );
-    user.printed(&["login", &invitation("gpu0")], &[]);
+    user.printed(&["login", "--no-check", &invitation("gpu0")], &[]);
     let text = user.printed(&["login", "--context", "here", &invitation(server.address())], &[]);
     assert!(text.contains("`outboard context use here`"), "{text}");
     let mode = |name: &str| {
@@ -181,7 +181,7 @@ fn logins_are_kept_apart_and_a_context_goes_with_its_token() {
     // One that is in use stays; another one goes with its token, and nothing else does.
     user.refused(&["context", "remove", "here"], &[], "is in use");
     user.refused(&["context", "add", "here", "--server", "gpu3"], &[], "--force");
-    let again = user.printed(&["login", "--force", &invitation("gpu0")], &[]);
+    let again = user.printed(&["login", "--no-check", "--force", &invitation("gpu0")], &[]);
     assert!(again.contains("`outboard context use default`"), "{again}");
     user.printed(&["context", "use", "default"], &[]);
     user.printed(&["context", "remove", "here"], &[]);

@@ -7,12 +7,14 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use outboard_broker_client::Urls;
+use outboard_client::link::security::LOGIN_OF;
 use outboard_client::target::{Targets, VARIABLE};
 use outboard_pool::words::ServerName;
 use outboard_transport::tls::Fingerprint;
 
 use super::context::{self, InForce};
-use super::file::Setting;
+use super::file::{Setting, Settings};
 use crate::library::settings as library;
 use crate::serve::peers::network;
 
@@ -169,6 +171,48 @@ pub(crate) const KEYS: &[Key] = &[
         check: |text| text.parse::<ServerName>().map(drop).map_err(|error| error.to_string()),
     },
     Key {
+        name: "pool",
+        variable: outboard_broker_client::VARIABLE,
+        meaning: "The broker of the pool, https://HOST[:PORT], or all of them with commas between them.",
+        is_of_a_server: true,
+        check: |text| text.parse::<Urls>().map(drop).map_err(|error| error.to_string()),
+    },
+    Key {
+        name: "pool-fingerprint",
+        variable: "OUTBOARD_POOL_FINGERPRINT",
+        meaning: "SHA-256 of the broker's certificate.",
+        is_of_a_server: true,
+        check: |text| text.parse::<Fingerprint>().map(drop).map_err(|error| error.to_string()),
+    },
+    Key {
+        name: "pool-ca",
+        variable: "OUTBOARD_POOL_CA",
+        meaning: "The file of authorities that sign certificates of brokers.",
+        is_of_a_server: true,
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "pool-token-file",
+        variable: "OUTBOARD_POOL_TOKEN_FILE",
+        meaning: "The file with the client's token for the broker.",
+        is_of_a_server: true,
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "pool-cert",
+        variable: "OUTBOARD_POOL_CERT",
+        meaning: "The file of the client's own certificate for the broker.",
+        is_of_a_server: true,
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "pool-key",
+        variable: "OUTBOARD_POOL_KEY",
+        meaning: "The file of its key.",
+        is_of_a_server: true,
+        check: |_| Ok(()),
+    },
+    Key {
         name: "queue-timeout",
         variable: "OUTBOARD_QUEUE_TIMEOUT",
         meaning: "For how many seconds a program may wait in a server's queue; 0 does not wait.",
@@ -295,7 +339,18 @@ pub(crate) fn key(name: &str) -> Option<&'static Key> {
 }
 
 /// Keys that name files.
-const FILES: [&str; 6] = ["tls-ca", "tls-cert", "tls-key", "token-file", "lease", "lease-key"];
+const FILES: [&str; 10] = [
+    "tls-ca",
+    "tls-cert",
+    "tls-key",
+    "token-file",
+    "lease",
+    "lease-key",
+    "pool-ca",
+    "pool-token-file",
+    "pool-cert",
+    "pool-key",
+];
 
 /// A setting as the library reads it: it knows no home folder.
 pub(super) fn value(setting: &Setting, home: Option<OsString>) -> OsString {
@@ -325,6 +380,65 @@ pub(crate) fn wrong_files<'a>(settings: impl Iterator<Item = &'a Setting>) -> Ve
         .collect()
 }
 
+/// The servers to which a fingerprint belongs, and where both are said.
+pub(crate) struct Login {
+    servers: String,
+    /// Whether a table of the file says so, and no variable.
+    is_in_file: bool,
+    /// The end of a sentence: `from FILE:LINE`.
+    pub(crate) place: String,
+}
+
+/// The login in force: a server and a fingerprint that were named together, in a table of the file
+/// or by variables. Must be called before [`set`].
+pub(crate) fn login(settings: Option<&Settings>, in_force: &InForce) -> Option<Login> {
+    let [server, fingerprint] = ["server", "tls-fingerprint"].map(key);
+    let (server, fingerprint) = (server?, fingerprint?);
+    match in_force.variable(fingerprint) {
+        Some(_) => Some(Login {
+            is_in_file: false,
+            servers: in_force
+                .variable(server)?
+                .into_string()
+                .ok()
+                .filter(|text| !text.is_empty())?,
+            place: format!("from {}", fingerprint.variable),
+        }),
+        None => {
+            let line = in_force.setting(fingerprint)?.line;
+            let servers = in_force.setting(server)?.text();
+            let place = format!("from {}:{line}", settings?.file.display());
+            Some(Login { servers, is_in_file: true, place })
+        }
+    }
+}
+
+/// Says to the library, and to programs, to which servers the fingerprint belongs. What has
+/// inherited its variables from `outboard run` or `outboard env` knows already.
+pub(crate) fn set_login(login: &Login) {
+    if login.is_in_file || std::env::var_os(LOGIN_OF).is_none_or(|set| set.is_empty()) {
+        // SAFETY: nothing but the main thread exists yet: the command line has not even been
+        // understood.
+        unsafe { std::env::set_var(LOGIN_OF, &login.servers) };
+    }
+}
+
+/// An empty list of servers is none.
+pub(crate) fn unset_empty_server() {
+    if std::env::var_os(SERVER).is_some_and(|servers| servers.is_empty()) {
+        // SAFETY: nothing but the main thread exists yet: the command line has not even been
+        // understood.
+        unsafe { std::env::remove_var(SERVER) };
+    }
+}
+
+/// Has this process use that server.
+pub(crate) fn set_server(server: &str) {
+    // SAFETY: nothing but the main thread exists yet: the command line has not even been
+    // understood.
+    unsafe { std::env::set_var(SERVER, server) };
+}
+
 /// Sets the variables for the settings in force, except those that are set already and count. This
 /// process and the program that it becomes read them.
 pub(crate) fn set(in_force: &InForce) {
@@ -348,6 +462,13 @@ pub(crate) fn set(in_force: &InForce) {
     if in_force.by_flag {
         // SAFETY: as above.
         unsafe { std::env::remove_var("OUTBOARD_TOKEN") };
+        // SAFETY: as above.
+        unsafe { std::env::remove_var("OUTBOARD_POOL_TOKEN") };
+        let is_login = |name| key(name).and_then(|key| in_force.setting(key)).is_some();
+        if !is_login("server") || !is_login("tls-fingerprint") {
+            // SAFETY: as above.
+            unsafe { std::env::remove_var(LOGIN_OF) };
+        }
     }
 }
 

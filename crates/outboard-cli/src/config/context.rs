@@ -55,7 +55,7 @@ pub(crate) struct Line {
     /// `--context`.
     pub(crate) context: Option<String>,
     /// Whether `--server` is there.
-    server: bool,
+    pub(super) server: bool,
 }
 
 impl Line {

@@ -78,7 +78,9 @@ pub(crate) fn table(
     let settings = settings.as_ref().map_or(&[][..], |settings| table.settings(settings));
     let mut wanted = wanted.to_vec();
     // A token would be readable on its way.
-    if settings.iter().any(|setting| setting.name == "tls" && setting.text() == "off") {
+    let is_about_server = wanted.iter().any(|(name, _)| ["server", "token-file"].contains(name));
+    let is_clear = |setting: &Setting| setting.name == "tls" && setting.text() == "off";
+    if is_about_server && settings.iter().any(is_clear) {
         wanted.push(("tls", "auto"));
     }
     let other = settings.iter().filter(|setting| {
@@ -94,6 +96,15 @@ pub(crate) fn table(
         unchangeable(path, format!("write under {} there: {}", table.header(), lines.join(", ")))
     })?;
     Ok(Edit { text, others })
+}
+
+/// The text of a file in which a table lacks these keys.
+pub(crate) fn without_keys(path: &Path, table: Table<'_>, keys: &[&str]) -> Result<String> {
+    let file = File::read(path.to_owned())?;
+    let text = lacking(file.text(), table, keys);
+    Ok(text.ok_or_else(|| {
+        unchangeable(path, format!("remove under {} there: {}", table.header(), keys.join(", ")))
+    })?)
 }
 
 /// The text of a file without a table that it has.
@@ -181,6 +192,33 @@ fn removed(text: &str, table: Table<'_>) -> Option<String> {
     (removed.parse::<toml::Table>().ok()? == expected).then_some(removed)
 }
 
+/// A text in which a table lacks these keys: their lines go. None if nothing but that could not be
+/// done.
+fn lacking(text: &str, table: Table<'_>, keys: &[&str]) -> Option<String> {
+    let mut expected: toml::Table = text.parse().ok()?;
+    let mut inner = &mut expected;
+    for name in table.path() {
+        inner = inner.get_mut(name)?.as_table_mut()?;
+    }
+    inner.retain(|name, _| keys.iter().all(|key| *key != name));
+    let root = DeTable::parse(text).ok()?;
+    let (_, values) = place_of(root.get_ref(), &table.path())?;
+    let DeValue::Table(values) = values.get_ref() else { return None };
+    let gone = values.iter().filter(|(name, _)| keys.contains(&&**name.get_ref()));
+    let mut lines: Vec<Range<usize>> = gone
+        .map(|(name, value)| {
+            let start = text[..name.span().start].rfind('\n').map_or(0, |before| before + 1);
+            start..end_of_line(text, value.span().end)
+        })
+        .collect();
+    lines.sort_by_key(|line| std::cmp::Reverse(line.start));
+    let mut left = text.to_owned();
+    for line in lines {
+        left.replace_range(line, "");
+    }
+    (left.parse::<toml::Table>().ok()? == expected).then_some(left)
+}
+
 /// The end of the line at this position, the newline included.
 fn end_of_line(text: &str, place: usize) -> usize {
     let rest = &text[place..];
@@ -243,6 +281,17 @@ mod tests {
     fn what_cannot_be_changed_is_left_alone() {
         for text in ["client.tls = 'on'", "client = {}", "client = { tls = \"on\" }", "[client"] {
             assert_eq!(after(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_go_with_their_lines() {
+        let gone = |text: &str| lacking(text, Table::Client, &["server", "token-file"]);
+        let text = "# mine\n[client]\nserver = [ \"a\",\n \"b\" ] # both\nspin-us = 3 # x\ntoken-file = 't'";
+        assert_eq!(gone(text).as_deref(), Some("# mine\n[client]\nspin-us = 3 # x\n"));
+        assert_eq!(gone("[client]\ntls = 'on'\n").as_deref(), Some("[client]\ntls = 'on'\n"));
+        for text in ["client = { server = 'a', tls = 'on' }", "[serve]", "client.server = 1\n["] {
+            assert_eq!(gone(text), None, "{text}");
         }
     }
 

@@ -15,11 +15,13 @@ mod show;
 pub(crate) mod store;
 
 use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use clap::{ArgMatches, Command};
 use miette::Result;
+use outboard_transport::DEFAULT_PORT;
 use outboard_wire::Code;
 
 use crate::failure::Failure;
@@ -52,8 +54,18 @@ enum Action {
 }
 
 /// Commands that work whatever the configuration is, or do not look at it.
-const WITHOUT: &[&str] =
-    &["bench", "completions", "config", "context", "docs", "explain", "login", "man", "profile"];
+const WITHOUT: &[&str] = &[
+    "bench",
+    "completions",
+    "config",
+    "context",
+    "docs",
+    "explain",
+    "login",
+    "logout",
+    "man",
+    "profile",
+];
 
 /// Commands that become or start programs, or read the table `[serve]` by themselves. Other
 /// commands administer this machine's server and must find its files.
@@ -61,6 +73,33 @@ const PROGRAMS: &[&str] = &["bench", "env", "run", keys::SERVE];
 
 /// The context whose settings this process has.
 static CONTEXT: OnceLock<String> = OnceLock::new();
+
+/// Where the fingerprint and the token of this process come from, if a login has put them there.
+static LOGIN_PLACE: OnceLock<String> = OnceLock::new();
+
+/// Where the fingerprint of the login in force comes from, as the end of a sentence.
+pub(crate) fn login_place() -> Option<&'static str> {
+    LOGIN_PLACE.get().map(String::as_str)
+}
+
+/// Whether a flag, a variable or the file names a server.
+static IS_SERVER_NAMED: OnceLock<bool> = OnceLock::new();
+
+/// Whether a flag, a variable or the file names a server; without one it is this machine's.
+pub(crate) fn is_server_named() -> bool {
+    IS_SERVER_NAMED.get().copied().unwrap_or(true)
+}
+
+/// Commands that reach the server of this machine's user by its socket, if no server is named.
+const FOR_OWN_SOCKET: &[&str] = &["devices", "doctor", "run", "smi", "status"];
+
+/// The socket of a server that listens at the usual port of this machine, if this user may connect.
+fn own_socket() -> Option<String> {
+    let folders = crate::admin::folders();
+    let mut sockets = folders.map(|folder| folder.join(format!("{DEFAULT_PORT}.sock")));
+    let socket = sockets.find(|socket| UnixStream::connect(socket).is_ok())?;
+    Some(format!("unix:{}", socket.to_str()?))
+}
 
 /// The context whose settings this process has, if they are one's.
 pub(crate) fn context() -> Option<&'static str> {
@@ -78,16 +117,32 @@ pub(crate) fn parse(command: fn() -> Command) -> Result<ArgMatches> {
         let settings = context::settings(look.file, &built)?;
         if look.name != keys::SERVE {
             let in_force = context::in_force(settings.as_ref(), &look.line)?;
+            client::unset_empty_server();
+            if let Some(login) = client::login(settings.as_ref(), &in_force) {
+                client::set_login(&login);
+                let _ = LOGIN_PLACE.set(login.place);
+            }
             client::set(&in_force);
             servers::set(settings.as_ref().map_or(&[], |settings| &settings.servers), &in_force);
             in_force.name.map(|name| CONTEXT.set(name));
-        }
-        if let Some(settings) = settings {
-            if !PROGRAMS.contains(&look.name.as_str()) {
-                keys::set(&settings.serve);
+            let is_named = look.line.server || std::env::var_os(client::SERVER).is_some();
+            let _ = IS_SERVER_NAMED.set(is_named);
+            if !is_named
+                && FOR_OWN_SOCKET.contains(&look.name.as_str())
+                && let Some(socket) = own_socket()
+            {
+                client::set_server(&socket);
             }
-            // Made anew: it has looked at the environment when it was made.
-            built = settings.as_defaults(keys::with_environment(command()));
+        }
+        if let Some(settings) = &settings
+            && !PROGRAMS.contains(&look.name.as_str())
+        {
+            keys::set(&settings.serve);
+        }
+        // Made anew: it has looked at the environment when it was made.
+        built = keys::with_environment(command());
+        if let Some(settings) = settings {
+            built = settings.as_defaults(built);
         }
     }
     Ok(built.try_get_matches_from(line).unwrap_or_else(|error| failure::bad_usage(&error)))

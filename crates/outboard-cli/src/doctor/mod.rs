@@ -9,6 +9,7 @@ mod finding;
 mod ivshmem;
 mod link;
 mod machine;
+mod pool;
 mod program;
 mod rdma;
 mod server;
@@ -21,7 +22,8 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, Result};
 use outboard_client::target::Targets;
 
-use crate::{credentials, output};
+use crate::pool::access as broker;
+use crate::{config, credentials, output, whoami};
 use finding::Level;
 
 #[derive(clap::Args)]
@@ -32,8 +34,13 @@ pub(crate) struct Args {
     server: Option<Targets>,
     #[command(flatten)]
     credentials: credentials::Args,
+    #[command(flatten)]
+    pool: broker::Args,
+    /// Check the pool, take a lease with so many devices, and check the way to their servers.
+    #[arg(long, value_name = "N", conflicts_with = "server", help_heading = "Pool")]
+    gpus: Option<u32>,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
     role: Option<Role>,
@@ -76,6 +83,11 @@ enum Trial {
 }
 
 pub(crate) fn doctor(args: Args) -> Result<()> {
+    let names_server = args.server.is_some() || config::is_server_named();
+    let is_pool = args.gpus.is_some() || args.pool.pool.is_some() || !names_server;
+    if args.role.is_none() && args.program.is_empty() && is_pool && args.pool.is_set() {
+        return of_pool(&args);
+    }
     let report = match args.role {
         None => {
             args.credentials.set();
@@ -93,6 +105,29 @@ pub(crate) fn doctor(args: Args) -> Result<()> {
     };
     output::print(&text)?;
     if report.worst == Level::Fail {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+fn of_pool(args: &Args) -> Result<()> {
+    let report = pool::check(&args.pool);
+    let mut is_well = report.worst != Level::Fail;
+    let mut leased = String::new();
+    if let Some(gpus) = args.gpus.filter(|_| is_well) {
+        (leased, is_well) = pool::with_lease(&args.pool, gpus, args.json)?;
+    }
+    let text = match (args.json, args.gpus) {
+        (true, Some(_)) => whoami::json(&pool::joined(&report, &leased)?)?,
+        (true, None) => whoami::json(&report)?,
+        (false, Some(_)) => format!("{}\n{leased}", report.text()),
+        (false, None) => {
+            report.text()
+                + "`outboard doctor --gpus 1` takes a lease and checks the way to its server.\n"
+        }
+    };
+    output::print(&text)?;
+    if !is_well {
         std::process::exit(1);
     }
     Ok(())

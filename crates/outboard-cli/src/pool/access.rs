@@ -1,5 +1,6 @@
 //! Flags by which a command finds the broker and shows who it is.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use outboard_broker_client::{AskError, Blocking, Settings, SettingsError};
@@ -41,6 +42,35 @@ pub(crate) struct Shown {
 }
 
 impl Args {
+    /// Whether a flag, a variable or the file names a broker.
+    pub(crate) fn is_set(&self) -> bool {
+        self.url().is_some()
+    }
+
+    /// The address that a flag, a variable or the file names.
+    pub(crate) fn url(&self) -> Option<String> {
+        self.shown.settings(self.pool.as_deref()).url
+    }
+
+    /// The flags by which another command has the same access.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let Args { pool, shown } = self;
+        let texts = [("--pool", pool), ("--pool-fingerprint", &shown.pool_fingerprint)];
+        let texts = texts
+            .into_iter()
+            .filter_map(|(flag, value)| Some((flag, OsString::from(value.as_ref()?))));
+        let files = [
+            ("--pool-ca", &shown.pool_ca),
+            ("--pool-token-file", &shown.pool_token_file),
+            ("--pool-cert", &shown.pool_cert),
+            ("--pool-key", &shown.pool_key),
+        ];
+        let files = files
+            .into_iter()
+            .filter_map(|(flag, value)| Some((flag, value.as_ref()?.clone().into_os_string())));
+        texts.chain(files).flat_map(|(flag, value)| [OsString::from(flag), value]).collect()
+    }
+
     /// The broker.
     pub(crate) fn broker(&self) -> Result<Blocking, Failure> {
         self.shown.broker(self.pool.as_deref())
@@ -79,7 +109,13 @@ impl Shown {
 
     /// The broker at that address, or else at the environment's.
     pub(crate) fn broker(&self, pool: Option<&str>) -> Result<Blocking, Failure> {
-        let access = self.settings(pool).access().map_err(|error| {
+        to(&self.settings(pool))
+    }
+}
+
+/// The broker that these settings name.
+pub(crate) fn to(settings: &Settings) -> Result<Blocking, Failure> {
+    let access = settings.access().map_err(|error| {
             let (code, help) = match &error {
                 SettingsError::NoBroker | SettingsError::Url(_) => {
                     (Code::BadAddress, "write https://HOST, or https://HOST:PORT")
@@ -93,12 +129,11 @@ impl Shown {
             };
             Failure::new(code, error.to_string(), help)
         })?;
-        Blocking::new(access).map_err(|error| {
-            let sentence = format!("the command cannot ask a broker: {error}");
-            let help = "check the limits on open files (`ulimit -a`)";
-            Failure::new(Code::BrokerAway, sentence, help)
-        })
-    }
+    Blocking::new(access).map_err(|error| {
+        let sentence = format!("the command cannot ask a broker: {error}");
+        let help = "check the limits on open files (`ulimit -a`)";
+        Failure::new(Code::BrokerAway, sentence, help)
+    })
 }
 
 /// Why a broker did not do what it was asked.
@@ -110,6 +145,10 @@ pub(crate) fn failed(error: &AskError) -> Failure {
                 "is `outboard broker` running there? `outboard run --wait 10m` waits for it; programs that run already go on",
             )
         }
+        AskError::NotTrusted { .. } => (
+            Code::BrokerNotTrusted,
+            "`outboard token --broker fingerprint` on the broker's machine prints the right one; if it is the one that you have, do not go on: somebody else answers",
+        ),
         AskError::Strange { .. } | AskError::Refused { status: 401, .. } => (
             Code::BrokerNotTrusted,
             "check --pool, OUTBOARD_POOL_FINGERPRINT and OUTBOARD_POOL_TOKEN_FILE",

@@ -3,8 +3,9 @@
 pub(crate) mod access;
 pub(crate) mod asking;
 mod csv;
+pub(crate) mod invitation;
 pub(crate) mod shown;
-mod tables;
+pub(crate) mod tables;
 mod usage;
 
 use clap::Subcommand;

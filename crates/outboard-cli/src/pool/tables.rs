@@ -1,6 +1,6 @@
 //! The pool as tables.
 
-use outboard_pool::api::{PoolView, Why};
+use outboard_pool::api::{PoolView, ServerView, Why};
 use outboard_pool::words::{Condition, Granted, Health, Size, Use};
 
 use super::Table;
@@ -25,15 +25,20 @@ pub(super) fn text(table: &Table) -> String {
     text
 }
 
+/// How a server stands, in a word.
+pub(crate) fn condition(server: &ServerView) -> &'static str {
+    match server.condition {
+        Condition::Ready => "ready",
+        Condition::Draining if server.because.is_some() => "owes",
+        Condition::Draining => "draining",
+        Condition::Silent => "silent",
+    }
+}
+
 pub(super) fn devices(view: &PoolView) -> Table {
     let mut rows = Vec::new();
     for server in &view.servers {
-        let condition = match server.condition {
-            Condition::Ready => "ready",
-            Condition::Draining if server.because.is_some() => "owes",
-            Condition::Draining => "draining",
-            Condition::Silent => "silent",
-        };
+        let condition = condition(server);
         for device in &server.devices {
             let state = match device.health {
                 Health::Well => condition,

@@ -111,6 +111,18 @@ fn greet(
     deadline: Instant,
     turn: &mut Turn<'_>,
 ) -> Result<(Greeted, Answer), ConnectError> {
+    let greeted = greet_whoever_it_is(stream, address, hello, security, deadline, turn);
+    greeted.map_err(|error| security.explain(error))
+}
+
+fn greet_whoever_it_is(
+    stream: Arc<dyn Stream>,
+    address: &str,
+    hello: &Hello,
+    security: &Security,
+    deadline: Instant,
+    turn: &mut Turn<'_>,
+) -> Result<(Greeted, Answer), ConnectError> {
     let mut hello = hello.clone();
     let config = security.encryption(&*stream, address)?;
     if let Some(token) =

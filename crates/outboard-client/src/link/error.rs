@@ -117,6 +117,14 @@ pub enum ConnectError {
         /// Why.
         error: String,
     },
+    /// The server is another one than those whose fingerprint and token the client has.
+    #[error("there is no login for {address}; the fingerprint is that of {of}")]
+    NoLogin {
+        /// The address.
+        address: String,
+        /// The servers whose fingerprint it is.
+        of: String,
+    },
     /// The server does not encrypt.
     #[error("{address} does not encrypt connections, and this client asks for that")]
     NotEncrypted {
@@ -145,6 +153,7 @@ impl ConnectError {
             ConnectError::Transport { .. } => Code::NoTransport,
             ConnectError::Memory { .. } => Code::NoSharedMemory,
             ConnectError::NothingToTrust { .. }
+            | ConnectError::NoLogin { .. }
             | ConnectError::TokenInTheClear { .. }
             | ConnectError::LeaseInTheClear { .. } => Code::NothingToTrust,
             ConnectError::NotTrusted { .. } => Code::ServerNotTrusted,

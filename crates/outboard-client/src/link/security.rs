@@ -16,6 +16,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::error::ConnectError;
 use super::lease::Lease;
+use crate::target::Targets;
+
+/// The variable with the servers, as `OUTBOARD_SERVER` lists them, to which the fingerprint and the
+/// token of the environment belong.
+pub const LOGIN_OF: &str = "OUTBOARD_LOGIN_OF";
 
 /// Whether the connection is encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,6 +63,9 @@ pub struct Security {
     pub pool_name: Option<String>,
     /// The server whose own settings these are, if they are one's.
     pub of_server: Option<String>,
+    /// The servers to which fingerprint and token belong, if a login says so. Environment:
+    /// `OUTBOARD_LOGIN_OF`.
+    pub login_of: Option<String>,
     /// What is wrong with the settings of single servers, if anything is: then there is no
     /// connection, either.
     pub mistake: Option<String>,
@@ -146,7 +154,30 @@ impl Security {
             lease_key: path("OUTBOARD_LEASE_KEY"),
             pool_name: text("OUTBOARD_POOL_NAME"),
             of_server: None,
+            login_of: text(LOGIN_OF),
             mistake: None,
+        }
+    }
+
+    /// The servers to which these credentials belong, if `address` is none of them. A list that
+    /// cannot be read says nothing.
+    pub fn login_of_others(&self, address: &str) -> Option<&str> {
+        let of = self.login_of.as_deref()?;
+        let (servers, address): (Targets, Endpoint) = (of.parse().ok()?, address.parse().ok()?);
+        servers.servers().iter().all(|server| server.address != address).then_some(of)
+    }
+
+    /// The same failure, or that the credentials are those of other servers if that is why.
+    pub(super) fn explain(&self, error: ConnectError) -> ConnectError {
+        let address = match &error {
+            ConnectError::NotTrusted { address, .. } | ConnectError::NotEncrypted { address } => {
+                address
+            }
+            _ => return error,
+        };
+        match self.login_of_others(address).filter(|_| self.fingerprint.is_some()) {
+            Some(of) => ConnectError::NoLogin { address: address.clone(), of: of.to_owned() },
+            None => error,
         }
     }
 
@@ -232,6 +263,10 @@ impl Security {
         address: &str,
         encrypted: bool,
     ) -> Result<Option<Token>, ConnectError> {
+        // Over TLS the fingerprint tells who would get it.
+        if !encrypted && self.login_of_others(address).is_some() {
+            return Ok(None);
+        }
         let token = self.token(purpose).map_err(ConnectError::Security)?;
         if token.is_some() && !self.may_tell(stream, encrypted) {
             return Err(ConnectError::TokenInTheClear { address: address.to_owned() });
@@ -346,6 +381,30 @@ mod tests {
             assert!(from_file.token(&mut Purpose::Probe).is_err(), "{wrong:?}");
         }
         assert!(!format!("{security:?}").contains("obt_"));
+    }
+
+    #[test]
+    fn a_login_is_of_the_servers_that_it_names() {
+        let of = |login_of: &str| Security {
+            login_of: Some(login_of.into()),
+            fingerprint: Some("sha256:1".into()),
+            ..Security::default()
+        };
+        let both = of("gpu1/0,gpu2:80");
+        for (address, is_others) in
+            [("gpu1:9470", false), ("gpu2:80", false), ("gpu2:9470", true), ("unix:/s", true)]
+        {
+            assert_eq!(both.login_of_others(address).is_some(), is_others, "{address}");
+        }
+        assert_eq!(of("@/nowhere").login_of_others("gpu1:9470"), None);
+        assert_eq!(Security::default().login_of_others("gpu1:9470"), None);
+        let wrong = |address: &str| ConnectError::NotTrusted {
+            address: address.to_owned(),
+            error: "another one".to_owned(),
+        };
+        let told = both.explain(wrong("gpu3:9470")).to_string();
+        assert!(told.contains("no login for gpu3:9470") && told.contains("gpu1/0"), "{told}");
+        assert!(matches!(both.explain(wrong("gpu1:9470")), ConnectError::NotTrusted { .. }));
     }
 
     #[test]

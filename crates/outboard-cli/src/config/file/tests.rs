@@ -133,8 +133,9 @@ fn flags_go_before_the_file_and_switches_can_be_turned_off() {
 #[test]
 fn every_variable_of_the_client_is_a_key_or_is_none_on_purpose() {
     // A token itself is a secret: it has a file of its own. Servers have tables of their own.
-    // `outboard run` says by itself that a loss is to be said.
-    const NONE: [&str; 5] = [
+    // `outboard run` says by itself that a loss is to be said, and whose a login is.
+    const NONE: [&str; 6] = [
+        "OUTBOARD_LOGIN_OF",
         "OUTBOARD_SAY_LOST",
         "OUTBOARD_SERVERS",
         "OUTBOARD_STATS_FILE",
