@@ -16,7 +16,8 @@ use crate::{chosen, config, credentials, output, probe, started};
 pub(crate) struct Args {
     #[command(flatten)]
     chosen: chosen::Args,
-    /// The format: for a shell, for the file $GITHUB_ENV, as JSON, or for a file .env.
+    /// The format: for a shell, for fish (`outboard env --format fish | source`), for the file
+    /// $GITHUB_ENV, as JSON, or for a file .env.
     #[arg(long, value_enum, default_value_t = Format::Shell)]
     format: Format,
     /// Connect to the server first; print nothing if it does not answer.
@@ -27,6 +28,7 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     Shell,
+    Fish,
     Github,
     Json,
     Dotenv,
@@ -82,6 +84,7 @@ fn text(format: Format, variables: &Variables) -> Result<Vec<u8>> {
         let value = value.as_deref();
         match format {
             Format::Shell => text.extend(shell(name, value)),
+            Format::Fish => text.extend(fish(name, value)),
             Format::Github => {
                 text.extend(github(as_text(name)?, value.map(as_text).transpose()?).into_bytes())
             }
@@ -121,6 +124,20 @@ fn shell(name: &OsStr, value: Option<&OsStr>) -> Vec<u8> {
             b'\'' => line.extend(b"'\\''"),
             _ => line.push(*byte),
         }
+    }
+    line.extend(b"'\n");
+    line
+}
+
+/// For fish, which between single quotes knows a backslash before a quote and before itself.
+fn fish(name: &OsStr, value: Option<&OsStr>) -> Vec<u8> {
+    let Some(value) = value else { return [b"set -e ", name.as_bytes(), b"\n"].concat() };
+    let mut line = [b"set -gx ", name.as_bytes(), b" '"].concat();
+    for byte in value.as_bytes() {
+        if matches!(byte, b'\'' | b'\\') {
+            line.push(b'\\');
+        }
+        line.push(*byte);
     }
     line.extend(b"'\n");
     line
@@ -177,6 +194,8 @@ mod tests {
             (Format::Shell, Some("x"), "export A='x'\n"),
             (Format::Shell, Some("it's $HOME;`id`\n"), "export A='it'\\''s $HOME;`id`\n'\n"),
             (Format::Shell, None, "unset A\n"),
+            (Format::Fish, Some("it's $HOME\\"), "set -gx A 'it\\'s $HOME\\\\'\n"),
+            (Format::Fish, None, "set -e A\n"),
             (Format::Github, Some("a b='c'"), "A=a b='c'\n"),
             (
                 Format::Github,
