@@ -108,7 +108,9 @@ enum Command {
     Login(login::Args),
     /// Forget a server or a pool that a login has kept, and its token.
     Logout(logout::Args),
-    /// Say which servers and which pool are in use, who one is there, and until when.
+    /// Say which servers and pool are in use, and who one is there.
+    ///
+    /// It also says until when the tokens are good.
     Status(status::Args),
     /// Give servers names, and choose the one that every command uses.
     Context(context::Args),
