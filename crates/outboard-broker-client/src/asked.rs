@@ -9,7 +9,7 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use outboard_pool::api::{PROOF_HEADER, PoolView, Refused};
+use outboard_pool::api::{PROOF_HEADER, PoolView, Refused, UsageTold, UsageView};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
@@ -103,6 +103,28 @@ impl Broker {
             pool.append(next);
         }
         Err(self.strange(&format!("it tells the pool in more than {MOST_PAGES} pages")))
+    }
+
+    /// All that owners have had, page after page. A broker of release 0.1.0 tells all of it in one,
+    /// whatever it is asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Broker::ask`], or if there are too many pages.
+    pub async fn usage(&self) -> Result<Vec<UsageView>, AskError> {
+        let page =
+            async |path: &str| self.ask::<Vec<UsageView>>(Method::GET, path, None::<&()>).await;
+        let mut usage = page("/v1/usage").await?;
+        for _ in 1..MOST_PAGES {
+            let Some(last) = usage.last() else { return Ok(usage) };
+            let next = page(&format!("/v1/usage?after={}", UsageTold::from(last))).await?;
+            let place = |used: &UsageView| (used.day, used.owner.clone(), used.group.clone());
+            if next.first().is_none_or(|first| place(first) <= place(last)) {
+                return Ok(usage);
+            }
+            usage.extend(next);
+        }
+        Err(self.strange(&format!("it tells what owners have had in more than {MOST_PAGES} pages")))
     }
 
     /// The same for an answer that is text.

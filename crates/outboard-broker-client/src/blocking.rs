@@ -4,7 +4,7 @@ use crate::asked::{Broker, Method};
 use crate::connect::Access;
 use crate::error::AskError;
 use hyper::body::Bytes;
-use outboard_pool::api::PoolView;
+use outboard_pool::api::{PoolView, UsageView};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
@@ -43,6 +43,15 @@ impl Blocking {
     /// As there.
     pub fn pool(&self) -> Result<PoolView, AskError> {
         self.runtime.block_on(self.broker.pool())
+    }
+
+    /// As [`Broker::usage`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn usage(&self) -> Result<Vec<UsageView>, AskError> {
+        self.runtime.block_on(self.broker.usage())
     }
 
     /// As [`Broker::ask`], with a body.

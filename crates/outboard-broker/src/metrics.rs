@@ -1,13 +1,15 @@
 //! The pool for monitoring systems, in the text format of OpenMetrics.
 
 use jiff::Timestamp;
-use outboard_pool::api::PoolView;
+use outboard_pool::api::{DeviceView, OwnerView, PoolView};
 use outboard_pool::words::{Condition, Health};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::cmp::Reverse;
+use std::slice;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfServers {
@@ -30,6 +32,15 @@ struct OfDevice {
 struct OfOwner {
     owner: String,
 }
+
+/// The most owners that are told apart: those who have the most.
+const MOST_OWNERS: usize = 1024;
+
+/// About how many devices are told apart: as many of each server.
+const MOST_DEVICES: usize = 32_768;
+
+/// Stands for all that are not told apart.
+const OTHERS: &str = "(others)";
 
 /// Sizes and counts stay below what a gauge can hold.
 fn number(value: u64) -> i64 {
@@ -117,18 +128,27 @@ fn of_devices(view: &PoolView, registry: &mut Registry) {
     registry.register("device_free_percent", "Multiprocessors that no lease has", percent.clone());
     registry.register("device_load_percent", "How busy a device was lately", load.clone());
     registry.register("device_well", "Whether a device works", well.clone());
+    let of_each = MOST_DEVICES / view.servers.len().max(1);
     for server in &view.servers {
-        for device in &server.devices {
+        let (apart, others) = server.devices.split_at(server.devices.len().min(of_each.max(1)));
+        let told = apart
+            .iter()
+            .map(|device| (device.uuid.as_str(), &*device.model, slice::from_ref(device)));
+        let together = (!others.is_empty()).then_some((OTHERS, OTHERS, others));
+        for (device, model, devices) in told.chain(together) {
             let of = OfDevice {
                 server: server.name.to_string(),
-                device: device.uuid.to_string(),
-                model: device.model.clone(),
+                device: device.to_owned(),
+                model: model.to_owned(),
             };
-            memory.get_or_create(&of).set(number(device.memory_bytes));
-            free.get_or_create(&of).set(number(device.free_bytes));
-            percent.get_or_create(&of).set(device.free_percent.into());
-            load.get_or_create(&of).set(device.load_percent.into());
-            well.get_or_create(&of).set((device.health == Health::Well).into());
+            let sum = |of: fn(&DeviceView) -> u64| number(devices.iter().map(of).sum());
+            let count = number(devices.len() as u64);
+            memory.get_or_create(&of).set(sum(|device| device.memory_bytes));
+            free.get_or_create(&of).set(sum(|device| device.free_bytes));
+            percent.get_or_create(&of).set(sum(|device| device.free_percent.into()) / count);
+            load.get_or_create(&of).set(sum(|device| device.load_percent.into()) / count);
+            let are_well = devices.iter().all(|device| device.health == Health::Well);
+            well.get_or_create(&of).set(are_well.into());
         }
     }
 }
@@ -142,11 +162,18 @@ fn of_owners(view: &PoolView, registry: &mut Registry) {
     registry.register("owner_devices", "Devices and parts that an owner has", devices.clone());
     registry.register("owner_memory_bytes", "Memory that an owner has", memory.clone());
     registry.register("owner_waiting", "Requests of an owner that wait", waiting.clone());
-    for owner in &view.owners {
-        let of = OfOwner { owner: owner.owner.to_string() };
-        devices.get_or_create(&of).set(number(owner.devices));
-        memory.get_or_create(&of).set(number(owner.memory_bytes));
-        waiting.get_or_create(&of).set(owner.waiting.into());
+    let mut owners: Vec<&OwnerView> = view.owners.iter().collect();
+    // In a stable order: those who have as much keep their names.
+    owners.sort_by_key(|owner| Reverse((owner.devices, owner.waiting)));
+    let (apart, others) = owners.split_at(owners.len().min(MOST_OWNERS));
+    let told = apart.iter().map(|owner| (owner.owner.as_str(), slice::from_ref(owner)));
+    let together = (!others.is_empty()).then_some((OTHERS, others));
+    for (owner, owners) in told.chain(together) {
+        let of = OfOwner { owner: owner.to_owned() };
+        let sum = |of: fn(&OwnerView) -> u64| number(owners.iter().map(|owner| of(owner)).sum());
+        devices.get_or_create(&of).set(sum(|owner| owner.devices));
+        memory.get_or_create(&of).set(sum(|owner| owner.memory_bytes));
+        waiting.get_or_create(&of).set(sum(|owner| owner.waiting.into()));
     }
 }
 
@@ -154,7 +181,7 @@ fn of_owners(view: &PoolView, registry: &mut Registry) {
 mod tests {
     use super::*;
     use jiff::SignedDuration;
-    use outboard_pool::api::{DeviceView, LeaseView, OwnerView, ServerView, TicketView};
+    use outboard_pool::api::{LeaseView, ServerView, TicketView};
     use outboard_pool::state::Quota;
     use outboard_pool::words::{Capability, GroupName, LeaseNumber, OwnerName, Use};
     use outboard_test_support::monitoring::{Shipped, check};
@@ -255,5 +282,48 @@ mod tests {
             queries: 20,
         };
         check(&text, &shipped);
+    }
+
+    #[test]
+    fn owners_and_devices_are_told_apart_as_far_as_there_is_room() {
+        let now = Timestamp::now();
+        let mut view = view(now);
+        let (owner, server) = (view.owners[0].clone(), view.servers[1].clone());
+        view.owners = (0..20_000)
+            .map(|at| OwnerView {
+                owner: format!("owner{at}").parse().unwrap(),
+                devices: at,
+                ..owner.clone()
+            })
+            .collect();
+        let devices = (0..64).map(|at| DeviceView {
+            uuid: format!("GPU-{at}").parse().unwrap(),
+            health: Health::Well,
+            ..server.devices[0].clone()
+        });
+        let server = ServerView { devices: devices.collect(), ..server };
+        view.servers = (0..4096)
+            .map(|at| ServerView { name: format!("gpu{at}").parse().unwrap(), ..server.clone() })
+            .collect();
+        let text = text(&view, now);
+        let series = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+        assert_eq!(series("outboard_pool_owner_devices{"), MOST_OWNERS + 1);
+        assert_eq!(series("outboard_pool_device_well{"), 4096 * (8 + 1));
+        let left_out: u64 = (0..20_000 - MOST_OWNERS as u64).sum();
+        for line in [
+            "outboard_pool_owner_devices{owner=\"owner19999\"} 19999".to_owned(),
+            format!("outboard_pool_owner_devices{{owner=\"(others)\"}} {left_out}"),
+            format!("outboard_pool_owner_waiting{{owner=\"(others)\"}} {}", 2 * (20_000 - 1024)),
+        ] {
+            assert!(text.lines().any(|said| said == line), "{line}");
+        }
+        let of = "{server=\"gpu7\",device=\"(others)\",model=\"(others)\"}";
+        for (name, value) in
+            [("memory_bytes", 80 * 56), ("free_percent", 60), ("load_percent", 50), ("well", 1)]
+        {
+            let line = format!("outboard_pool_device_{name}{of} {value}");
+            assert!(text.lines().any(|said| said == line), "{line}");
+        }
+        assert!(text.len() < 32 << 20, "{}", text.len());
     }
 }

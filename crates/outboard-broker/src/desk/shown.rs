@@ -5,7 +5,7 @@ use super::{Desk, Kept, Kind, No};
 use jiff::Timestamp;
 use outboard_pool::api::{
     DeviceView, HistoryView, LeaseView, OwnerView, Point, PoolView, ServerView, TicketView, Told,
-    UsageView, Why,
+    UsageTold, UsageView, Why,
 };
 use outboard_pool::words::{Condition, Granted, Health, LeaseNumber, OwnerName, Server, Size, Use};
 use std::collections::BTreeSet;
@@ -82,10 +82,11 @@ impl Desk {
         PoolView { release: release.into(), policy, servers, leases, queue, owners, next }
     }
 
-    /// What owners have had.
+    /// What owners have had, after what was told of that, as much as is told at once: nothing once
+    /// all was told.
     #[must_use]
-    pub fn usage(&self) -> Vec<UsageView> {
-        self.usage.view()
+    pub fn usage(&self, told: Option<&UsageTold>) -> Vec<UsageView> {
+        self.usage.page(told)
     }
 
     /// How the pool has been used for so many seconds, in at most so many pieces.

@@ -4,10 +4,11 @@ use super::kept::{Account, Change, Used};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use outboard_pool::api::UsageView;
+use outboard_pool::api::{UsageTold, UsageView};
 use outboard_pool::lease::Lease;
-use outboard_pool::words::Granted;
+use outboard_pool::words::{Granted, OwnerName};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// So many days are kept.
 const DAYS: i32 = 100;
@@ -18,11 +19,23 @@ const EACH: SignedDuration = SignedDuration::from_secs(1);
 /// A longer pause is none in which the broker has seen anything.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
-/// The most accounts with models of their own: servers say what their models are.
-const MOST_MODELS: usize = 100_000;
+/// The most accounts of a day, besides the one of all others: schedulers say whose leases they are.
+const MOST_OF_A_DAY: usize = 8192;
+
+/// The most accounts of a day among which models are told apart: servers say what these are.
+const MOST_WITH_MODELS: usize = MOST_OF_A_DAY / 2;
+
+/// The most accounts of an owner on a day, besides one of all the owner's others.
+const MOST_OF_AN_OWNER: usize = 64;
+
+/// About how many accounts are told at once.
+const MOST_TOLD: usize = 4096;
 
 /// Stands for models that are not told apart, or not known.
-const OTHERS: &str = "(others)";
+const OTHER_MODELS: &str = "(others)";
+
+/// Stands for groups and owners that are not told apart.
+const OTHERS: &str = "+others";
 
 /// The account book.
 #[derive(Debug, Default)]
@@ -31,6 +44,52 @@ pub(super) struct Usage {
     /// What has changed since it was kept.
     unkept: BTreeSet<Account>,
     counted: Option<Timestamp>,
+    today: Today,
+}
+
+/// How many accounts the day has on which it was counted last.
+#[derive(Debug, Default)]
+struct Today {
+    day: Date,
+    all: usize,
+    of_owners: BTreeMap<OwnerName, usize>,
+}
+
+impl Today {
+    fn of(day: Date, accounts: &BTreeMap<Account, Used>) -> Today {
+        let mut today = Today { day, ..Today::default() };
+        let newest_first = accounts.keys().rev();
+        newest_first
+            .take_while(|account| account.day >= day)
+            .for_each(|account| today.add(account));
+        today
+    }
+
+    fn add(&mut self, account: &Account) {
+        self.all += 1;
+        *self.of_owners.entry(account.owner.clone()).or_default() += 1;
+    }
+
+    /// The account to which something is added that would have that one, as detailed as there is
+    /// room for.
+    fn account(&self, exact: Account, is_there: impl Fn(&Account) -> bool) -> Account {
+        let of_owner = self.of_owners.get(&exact.owner).copied().unwrap_or(0);
+        let has_room = of_owner < MOST_OF_AN_OWNER;
+        if is_there(&exact) || (has_room && self.all < MOST_WITH_MODELS) {
+            return exact;
+        }
+        let of_group = Account { model: OTHER_MODELS.to_owned(), ..exact };
+        if is_there(&of_group) || (has_room && self.all < MOST_OF_A_DAY) {
+            return of_group;
+        }
+        let group = OTHERS.parse().expect("it is a name");
+        let of_owner = Account { group, ..of_group };
+        if is_there(&of_owner) || (!has_room && self.all < MOST_OF_A_DAY) {
+            return of_owner;
+        }
+        let owner = OTHERS.parse().expect("it is a name");
+        Account { owner, ..of_owner }
+    }
 }
 
 impl Usage {
@@ -54,12 +113,18 @@ impl Usage {
         let passed = passed.clamp(SignedDuration::ZERO, LONGEST_PAUSE);
         let ms = u64::try_from(passed.as_millis()).unwrap_or(0);
         let day = now.to_zoned(TimeZone::UTC).date();
-        let can_tell_models = self.accounts.len() < MOST_MODELS;
+        if self.today.day != day {
+            self.today = Today::of(day, &self.accounts);
+        }
         for (lease, granted) in held {
-            let model = model(granted).filter(|_| can_tell_models).unwrap_or(OTHERS);
+            let model = model(granted).unwrap_or(OTHER_MODELS).to_owned();
             let (owner, group) = (lease.owner.clone(), lease.group.clone());
-            let account = Account { day, owner, group, model: model.to_owned() };
-            let used = self.accounts.entry(account.clone()).or_default();
+            let exact = Account { day, owner, group, model };
+            let account = self.today.account(exact, |one| self.accounts.contains_key(one));
+            let used = self.accounts.entry(account.clone()).or_insert_with(|| {
+                self.today.add(&account);
+                Used::default()
+            });
             used.device_ms += ms * u64::from(granted.usage.share().percent()) / 100;
             used.mib_ms += ms * (granted.memory_bytes >> 20);
             self.unkept.insert(account);
@@ -82,15 +147,129 @@ impl Usage {
         changes
     }
 
-    pub(super) fn view(&self) -> Vec<UsageView> {
-        let shown = |(account, used): (&Account, &Used)| UsageView {
+    /// The accounts after those that were told, in order, about as many as are told at once.
+    pub(super) fn page(&self, told: Option<&UsageTold>) -> Vec<UsageView> {
+        let key = |account: &Account| UsageTold {
             day: account.day,
             owner: account.owner.clone(),
             group: account.group.clone(),
-            model: account.model.clone(),
-            device_seconds: used.device_ms / 1000,
-            gib_seconds: used.mib_ms / (1024 * 1000),
         };
-        self.accounts.iter().map(shown).collect()
+        // The first one that it can be: models follow.
+        let from = told.map_or(Bound::Unbounded, |told| {
+            let (owner, group) = (told.owner.clone(), told.group.clone());
+            Bound::Included(Account { day: told.day, owner, group, model: String::new() })
+        });
+        let rest = self.accounts.range((from, Bound::Unbounded));
+        let rest = rest.filter(|(account, _)| told.is_none_or(|told| key(account) != *told));
+        let (mut page, mut last) = (Vec::new(), None);
+        for (account, used) in rest {
+            let of = key(account);
+            if page.len() >= MOST_TOLD && last.as_ref() != Some(&of) {
+                break;
+            }
+            last = Some(of);
+            page.push(UsageView {
+                day: account.day,
+                owner: account.owner.clone(),
+                group: account.group.clone(),
+                model: account.model.clone(),
+                device_seconds: used.device_ms / 1000,
+                gib_seconds: used.mib_ms / (1024 * 1000),
+            });
+        }
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outboard_pool::words::{LeaseNumber, MayShare, Use};
+
+    fn lease(owner: &str, group: &str) -> Lease {
+        let now = Timestamp::UNIX_EPOCH;
+        Lease {
+            number: LeaseNumber(1),
+            owner: owner.parse().unwrap(),
+            group: group.parse().unwrap(),
+            devices: vec![Granted {
+                server: "gpu1".parse().unwrap(),
+                device: "GPU-1".parse().unwrap(),
+                memory_bytes: 1 << 30,
+                usage: Use::Exclusive,
+            }],
+            priority: 0,
+            not_before: now,
+            expires: now,
+            renewable_until: now,
+            client_key: "ab".repeat(32).parse().unwrap(),
+            may_share: MayShare::Keys(Vec::new()),
+        }
+    }
+
+    /// Each of them has a device of a model for ten seconds.
+    fn count(usage: &mut Usage, from: Timestamp, leases: &[Lease], model: &str) {
+        let held = || leases.iter().flat_map(|one| one.devices.iter().map(move |had| (one, had)));
+        for seconds in [0, 10] {
+            usage.count(from + SignedDuration::from_secs(seconds), held(), |_| Some(model));
+        }
+    }
+
+    fn whole(usage: &Usage) -> Vec<UsageView> {
+        let mut all: Vec<UsageView> = Vec::new();
+        loop {
+            let told = all.last().map(UsageTold::from);
+            let page = usage.page(told.as_ref());
+            assert!(page.len() <= MOST_TOLD + MOST_OF_AN_OWNER + 1, "{}", page.len());
+            if page.is_empty() {
+                return all;
+            }
+            all.extend(page);
+        }
+    }
+
+    #[test]
+    fn many_owners_make_bounded_accounts_and_nothing_is_lost() {
+        let mut usage = Usage::default();
+        let morning: Timestamp = "2026-11-25T08:00:00Z".parse().unwrap();
+        let leases: Vec<Lease> =
+            (0..20_000).map(|at| lease(&format!("owner{at}"), "everybody")).collect();
+        count(&mut usage, morning, &leases, "H100");
+        let all = whole(&usage);
+        assert_eq!(all.len(), MOST_OF_A_DAY + 1);
+        assert_eq!(all.iter().filter(|used| used.model == "H100").count(), MOST_WITH_MODELS);
+        assert_eq!(all.iter().map(|used| used.device_seconds).sum::<u64>(), 20_000 * 10);
+        let others = all.iter().find(|used| used.owner.as_str() == OTHERS).unwrap();
+        assert_eq!(others.device_seconds, (20_000 - MOST_OF_A_DAY as u64) * 10);
+        let bytes = serde_json::to_vec(&usage.page(None)).unwrap().len();
+        assert!(bytes < 2 << 20, "{bytes}");
+        // A broker that is started anew counts on in the same accounts.
+        let mut next = Usage::default();
+        for (account, used) in &usage.accounts {
+            next.restore(account.clone(), *used);
+        }
+        count(&mut next, morning + SignedDuration::from_secs(60), &leases, "H100");
+        assert_eq!(whole(&next).len(), all.len());
+        // The next day has room of its own.
+        count(&mut next, morning + SignedDuration::from_hours(24), &leases[19_990..], "H100");
+        assert_eq!(whole(&next).len(), all.len() + 10);
+    }
+
+    #[test]
+    fn one_owner_leaves_room_for_the_accounts_of_others() {
+        let mut usage = Usage::default();
+        let morning: Timestamp = "2026-11-25T08:00:00Z".parse().unwrap();
+        for at in 0..1000 {
+            let from = morning + SignedDuration::from_secs(20 * at);
+            // As a scheduler may ask, on devices that a server may describe.
+            let leases = [lease("eve", &format!("group{}", at / 2))];
+            count(&mut usage, from, &leases, &format!("model{at}"));
+        }
+        count(&mut usage, morning + SignedDuration::from_hours(8), &[lease("bob", "vision")], "L4");
+        let all = whole(&usage);
+        let of_eve = all.iter().filter(|used| used.owner.as_str() == "eve");
+        assert_eq!(of_eve.count(), MOST_OF_AN_OWNER + 1);
+        let of_bob = all.iter().find(|used| used.owner.as_str() == "bob").unwrap();
+        assert_eq!((of_bob.group.as_str(), &*of_bob.model), ("vision", "L4"));
     }
 }

@@ -13,9 +13,9 @@ use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
-use outboard_pool::api::{PROOF_HEADER, Refused, Role, Told};
+use outboard_pool::api::{PROOF_HEADER, Refused, Role};
 use outboard_pool::lease::proven;
-use outboard_pool::words::{LeaseNumber, Purpose, ServerName};
+use outboard_pool::words::{LeaseNumber, Malformed, Purpose, ServerName};
 use serde::Serialize;
 use std::str::FromStr;
 use std::time::Duration;
@@ -126,7 +126,7 @@ fn redirect(leader: &str, path: &str) -> Option<Answer> {
 fn answer_anybody(service: &Service, request: &Request<Incoming>) -> Option<Answer> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/v1/pool") => {
-            let page = service.open_pool(&told(request).ok()?)?;
+            let page = service.open_pool(&told(request).ok()?.unwrap_or_default())?;
             Some(respond(StatusCode::OK, JSON, page))
         }
         (&Method::GET, "/v1/history") => json(&service.open_history(span(request))?).ok(),
@@ -220,9 +220,11 @@ async fn answer_known(
             service.forget(caller, &name).await?;
             Ok(respond(StatusCode::OK, JSON, "{}"))
         }
-        (&Method::GET, ["v1", "pool"]) => json(&service.page(caller, &told(&request)?)?),
+        (&Method::GET, ["v1", "pool"]) => {
+            json(&service.page(caller, &told(&request)?.unwrap_or_default())?)
+        }
         (&Method::GET, ["v1", "history"]) => json(&service.history(caller, span(&request))?),
-        (&Method::GET, ["v1", "usage"]) => json(&service.usage(caller)?),
+        (&Method::GET, ["v1", "usage"]) => json(&service.usage(caller, told(&request)?.as_ref())?),
         (&Method::GET, ["metrics"]) => {
             let text = metrics::text(&service.pool(caller)?, Timestamp::now());
             Ok(respond(StatusCode::OK, OPENMETRICS, text))
@@ -247,11 +249,11 @@ fn span<B>(request: &Request<B>) -> (u32, u32) {
     (parameter(query, "seconds").unwrap_or(3600), parameter(query, "points").unwrap_or(360))
 }
 
-/// After what the caller wants to see the pool.
-fn told<B>(request: &Request<B>) -> Result<Told, No> {
+/// After what the caller wants to see a list, if not from its beginning.
+fn told<T: FromStr<Err = Malformed>>(request: &Request<impl Sized>) -> Result<Option<T>, No> {
     let query = request.uri().query().unwrap_or_default();
     let told: Option<String> = parameter(query, "after");
-    Ok(told.map(|text| text.parse()).transpose()?.unwrap_or_default())
+    Ok(told.map(|text| text.parse()).transpose()?)
 }
 
 fn parameter<T: FromStr>(query: &str, name: &str) -> Option<T> {

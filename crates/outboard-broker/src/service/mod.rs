@@ -11,7 +11,8 @@ use hyper::body::Bytes;
 use jiff::Timestamp;
 use outboard_auth::tokens::Known;
 use outboard_pool::api::{
-    Beat, BeatAnswer, Grant, HistoryView, Me, PoolView, Prolong, Role, Told, UsageView, Why,
+    Beat, BeatAnswer, Grant, HistoryView, Me, PoolView, Prolong, Role, Told, UsageTold, UsageView,
+    Why,
 };
 use outboard_pool::lease::{Lease, PublicKey, SigningKey, sign};
 use outboard_pool::words::{LeaseNumber, ServerName};
@@ -296,9 +297,13 @@ impl Service {
         self.open.as_ref().map(|_| self.desk.borrow().history(Timestamp::now(), seconds, points))
     }
 
-    pub(crate) fn usage(&self, caller: &Caller) -> Result<Vec<UsageView>, No> {
+    pub(crate) fn usage(
+        &self,
+        caller: &Caller,
+        told: Option<&UsageTold>,
+    ) -> Result<Vec<UsageView>, No> {
         caller.may_look()?;
-        Ok(self.desk.borrow().usage())
+        Ok(self.desk.borrow().usage(told))
     }
 }
 

@@ -598,7 +598,7 @@ fn use_is_counted_by_owner_group_model_and_day() {
         world.pass(1);
         world.beat(0, false).unwrap();
     }
-    let usage = world.desk.usage();
+    let usage = world.desk.usage(None);
     assert_eq!(usage.len(), 1);
     let of = (usage[0].owner.as_str(), usage[0].group.as_str(), usage[0].model.as_str());
     assert_eq!(of, ("ada", "everybody", "L4"));
@@ -607,7 +607,7 @@ fn use_is_counted_by_owner_group_model_and_day() {
     world.desk.keep_usage(world.now);
     world.settle();
     world.restart_broker();
-    assert_eq!(world.desk.usage(), usage);
+    assert_eq!(world.desk.usage(None), usage);
 }
 
 #[test]

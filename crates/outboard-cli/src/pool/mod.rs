@@ -11,7 +11,7 @@ mod usage;
 use clap::Subcommand;
 use miette::{IntoDiagnostic, Result};
 use outboard_broker_client::{Blocking, Method};
-use outboard_pool::api::{PoolView, UsageView, Why};
+use outboard_pool::api::{PoolView, Why};
 use outboard_pool::words::{LeaseNumber, ServerName};
 use serde::Serialize;
 
@@ -106,8 +106,7 @@ pub(crate) fn pool(args: &Args) -> Result<()> {
             show(form, &view.owners, || tables::owners(&view))
         }
         What::Usage { by } => {
-            let usage: Vec<UsageView> =
-                broker.ask(Method::GET, "/v1/usage").map_err(|error| failed(&error))?;
+            let usage = broker.usage().map_err(|error| failed(&error))?;
             let Some(by) = by else {
                 return show(form, &usage, || usage::table(&usage));
             };

@@ -19,7 +19,7 @@
 //! | `DELETE /v1/servers/NAME` | admin | | nothing |
 //! | `GET /v1/pool?after=TOLD` | all but servers and nodes | | a page of the [`PoolView`], [`PoolView::next`] |
 //! | `GET /v1/history?seconds=N&points=N` | all but servers and nodes | | [`HistoryView`] |
-//! | `GET /v1/usage` | all but servers and nodes | | a list of [`UsageView`] |
+//! | `GET /v1/usage?after=TOLD` | all but servers and nodes | | a page of a list of [`UsageView`], empty after the last, [`UsageTold`] |
 //! | `GET /metrics` | all but servers and nodes | | OpenMetrics |
 //!
 //! An *asker* is who has asked: the owner, or a scheduler or admin in the owner's name. Who is
@@ -37,7 +37,7 @@ pub use ask::{Ask, Grant, Me, Prolong, Reach, Standing};
 pub use beat::{Beat, BeatAnswer, LEASES_OF_A_SERVER, LeaseUse, PROOF_HEADER};
 pub use history::{HistoryView, Point};
 pub use job::{JobAsk, JobGrant};
-pub use page::Told;
+pub use page::{Told, UsageTold};
 pub use role::Role;
 pub use view::{
     DeviceView, LeaseView, OwnerView, PoolView, ServerView, TicketView, UsageView, Why,

@@ -1,7 +1,8 @@
 //! A pool is told in pages: of each list so much at once.
 
-use super::PoolView;
-use crate::words::{LeaseNumber, Malformed, OwnerName, ServerName};
+use super::{PoolView, UsageView};
+use crate::words::{GroupName, LeaseNumber, Malformed, OwnerName, ServerName};
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -54,6 +55,42 @@ impl FromStr for Told {
     }
 }
 
+/// How far it has been told what was had: the last account, but for its model. As text it is a part
+/// of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageTold {
+    /// The day.
+    pub day: Date,
+    /// The owner.
+    pub owner: OwnerName,
+    /// The group.
+    pub group: GroupName,
+}
+
+impl From<&UsageView> for UsageTold {
+    fn from(view: &UsageView) -> UsageTold {
+        UsageTold { day: view.day, owner: view.owner.clone(), group: view.group.clone() }
+    }
+}
+
+impl fmt::Display for UsageTold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{},{}", self.day, self.owner, self.group)
+    }
+}
+
+impl FromStr for UsageTold {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<UsageTold, Malformed> {
+        let wrong = || Malformed(format!("`{text}` says no day, owner and group"));
+        let parts: Vec<&str> = text.split(',').collect();
+        let [day, owner, group] = parts.as_slice() else { return Err(wrong()) };
+        let day = day.parse().map_err(|_| wrong())?;
+        Ok(UsageTold { day, owner: owner.parse()?, group: group.parse()? })
+    }
+}
+
 impl TryFrom<String> for Told {
     type Error = Malformed;
 
@@ -96,6 +133,16 @@ mod tests {
         }
         for wrong in ["", ",,", ",,,,", ",x,,", ",,-1,", "a b,,,"] {
             assert!(wrong.parse::<Told>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_was_told_of_use_is_text_and_back() {
+        let text = "2026-11-25,a@b,slurm/c";
+        assert_eq!(text.parse::<UsageTold>().unwrap().to_string(), text);
+        for wrong in ["", "2026-11-25", "2026-11-25,a", "2026-13-25,a,b", "2026-11-25,a,b,c", ",,"]
+        {
+            assert!(wrong.parse::<UsageTold>().is_err(), "{wrong}");
         }
     }
 }
