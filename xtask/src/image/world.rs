@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Something in a container is ready, or over, in this time.
 pub(super) const SOON: Duration = Duration::from_secs(40);
 /// The pages that say how images are built.
-const PAGES: [&str; 2] = ["docs/containers.md", "docs/broker.md"];
+const PAGES: [&str; 3] = ["docs/containers.md", "docs/broker.md", "docs/kubernetes.md"];
 
 /// As whom the images' programs run.
 pub(super) const USER: u32 = 10001;

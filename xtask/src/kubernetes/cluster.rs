@@ -62,9 +62,12 @@ fn link(file: &Path, package: &str) -> Command {
     let of = |name: &str, value: &str| format!("-X k8s.io/component-base/version.{name}={value}");
     let flags = [of("gitVersion", release), of("gitMajor", major), of("gitMinor", minor)];
     let mut command = go();
+    // What runs for a minute is not worth optimising: without it, and with garbage collected less
+    // often, the compiler takes a third less time.
     command
-        .env("CGO_ENABLED", "0")
-        .args(["build", "-trimpath", "-ldflags", &format!("-s -w {}", flags.join(" ")), "-o"])
+        .envs([("CGO_ENABLED", "0"), ("GOGC", "400")])
+        .args(["build", "-trimpath", "-gcflags", "all=-N -l"])
+        .args(["-ldflags", &format!("-s -w {}", flags.join(" ")), "-o"])
         .arg(file)
         .arg(package);
     command
