@@ -110,7 +110,9 @@ pub(crate) fn install_hook() {
         let _ = miette::set_hook(Box::new(|_| Box::new(Plain)));
         return;
     }
-    let options = || MietteHandlerOpts::new().terminal_links(false).unicode(true).width(110);
+    // Whole lines: a terminal breaks them by itself, and what is copied from it or read from a pipe
+    // has no path or command in two parts.
+    let options = || MietteHandlerOpts::new().terminal_links(false).unicode(true).wrap_lines(false);
     // Fails only if a hook is installed already.
     let _ = miette::set_hook(Box::new(move |_| Box::new(Shown(options().build()))));
 }

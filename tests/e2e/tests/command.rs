@@ -347,6 +347,16 @@ fn stats_of_a_program_that_a_signal_ends() {
     assert_eq!(child.wait().expect("it ends").code(), Some(5));
 }
 
+/// Who copies a path from a sentence, or reads it from a pipe, gets all of it.
+#[test]
+fn no_path_is_broken_in_two() {
+    let path = format!("/nowhere/{}/a file.toml", "with-a-long-name/".repeat(12));
+    let said = outboard(&["config", "check", &path]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains(&path), "{said}");
+    assert!(said.lines().any(|line| line.trim_start().starts_with("help: ")), "{said}");
+}
+
 #[test]
 fn codes_are_explained() {
     let output = outboard(&["explain", "ob0101"]);

@@ -48,7 +48,8 @@ pub(crate) struct Args {
     /// The most sessions at once.
     #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_sessions: u32,
-    /// How many clients may wait until there is room for their session; `off` refuses them at once.
+    /// How many clients may wait until there is room for their session; `off` refuses them,
+    /// unless a session is about to end.
     #[arg(long, default_value = "off", value_name = "N|off")]
     queue: Queue,
     /// How many seconds each of them may wait.
