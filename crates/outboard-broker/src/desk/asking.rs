@@ -319,6 +319,9 @@ impl Desk {
         let ends = having.map(|kept| (kept.last_end(), kept.lease.number));
         let Some(foreseen) = foresee(&self.rules.policy, &self.pool, request, ends) else {
             self.holds.bridge(&self.pool, number, request, now);
+            if let Some(away) = self.servers.away(now) {
+                ticket.because = Some(format!("{refusal}. {away}"));
+            }
             return Tried::DevicesLack;
         };
         // Who could not have them then for a quota of its own keeps them from nobody.

@@ -160,7 +160,27 @@ impl Known {
 #[derive(Debug, Default)]
 pub(super) struct Registry(pub(super) BTreeMap<ServerName, Known>);
 
+/// So many servers are named in a sentence.
+const NAMED: usize = 3;
+
 impl Registry {
+    /// Which servers are silent, and what to do about them; none, if none is.
+    pub(super) fn away(&self, now: Timestamp) -> Option<String> {
+        let mut silent = self.0.iter().filter(|(_, known)| known.is_silent(now));
+        let named: Vec<&str> = silent.by_ref().take(NAMED).map(|(name, _)| name.as_str()).collect();
+        let others = match silent.count() {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        let (verb, one) = if named.len() == 1 { ("is", "it is") } else { ("are", "one is") };
+        let named = named.join(", ");
+        let sentence = format!(
+            "{named}{others} {verb} silent: the request may wait for that alone; if {one} gone for \
+             good, an admin removes it with `outboard pool forget NAME`"
+        );
+        (!named.is_empty()).then_some(sentence)
+    }
+
     /// Checks that somebody may speak for that server: who has the key to which its name belongs.
     pub(super) fn admits(
         &self,

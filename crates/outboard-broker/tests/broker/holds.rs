@@ -2,11 +2,11 @@
 
 use crate::world::{World, ask, asker, request, server};
 use jiff::{SignedDuration, Timestamp};
-use outboard_broker::desk::Rules;
+use outboard_broker::desk::{Rules, Stands};
 use outboard_pool::api::Ask;
 use outboard_pool::lease::Lease;
 use outboard_pool::state::{Quota, Quotas};
-use outboard_pool::words::{Condition, Share, Use};
+use outboard_pool::words::{Condition, Request, Servers, Share, Use};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -136,6 +136,28 @@ fn a_loan_is_none_any_more_once_nobody_waits_for_it() {
     let whole = lease(&world, "eve");
     assert_eq!(whole.renewable_until, whole.not_before + SignedDuration::from_hours(6));
     assert!(world.desk.loan(whole.number).is_none());
+}
+
+/// Who waits for a server that is gone learns which one that is, and what an admin can do.
+#[test]
+fn a_request_that_only_silent_servers_could_serve_says_so() {
+    let mut world = world(&[1, 1]);
+    let spread =
+        Request { servers: Servers::Distinct, ..request("ada", 2, Use::Exclusive, u32::MAX) };
+    // One goes on to speak, the other one is gone.
+    for _ in 0..4 {
+        world.now += SignedDuration::from_secs(6);
+        world.beat(0, false).unwrap();
+        world.settle();
+    }
+    let ticket = asks(&mut world, ask(spread));
+    let Stands::Waiting { because, .. } = world.desk.stands(ticket, world.now).unwrap() else {
+        panic!("it waits")
+    };
+    assert!(
+        because.contains("gpu1 is silent") && because.contains("outboard pool forget"),
+        "{because}"
+    );
 }
 
 #[test]
