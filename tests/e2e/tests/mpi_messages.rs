@@ -1,5 +1,6 @@
 //! Large messages of device memory between ranks of MPI: their bytes pass no client.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,9 +21,14 @@ fn server(flags: &[&str]) -> Server {
 
 /// Four ranks of the program on two servers, two on each.
 fn ranks(mpi: &Path, servers: &[Server; 2], argument: &str) -> Command {
+    ranks_of(mpi, 4, servers, &["messages_mpi", argument])
+}
+
+/// So many ranks of a program, with its argument, on two servers.
+fn ranks_of(mpi: &Path, many: u32, servers: &[Server; 2], [name, argument]: &[&str; 2]) -> Command {
     let list = format!("{},{}:by-rank", servers[0].address(), servers[1].address());
-    let (outboard, program) = (outboard(), mpi.join("messages_mpi").display().to_string());
-    mpirun(mpi, 4, &[&*outboard, "run", "--mpi", "--server", &list, "--", &program, argument])
+    let (outboard, program) = (outboard(), mpi.join(name).display().to_string());
+    mpirun(mpi, many, &[&*outboard, "run", "--mpi", "--server", &list, "--", &program, argument])
 }
 
 /// What each rank has counted.
@@ -137,6 +143,49 @@ fn a_rank_that_speaks_fortran_gets_messages_by_mpi() {
         });
         assert_eq!(silent.count(), 1, "{counted:?}");
         assert!(sum(&counted, "message_bytes_sent") > 10 << 20, "{counted:?}");
+    });
+}
+
+/// Each lie ends the job or makes its ranks wait, as a rank that sends nothing does. It changes no
+/// memory beside a buffer, and nothing is left of it when the job has been ended.
+#[test]
+fn a_rank_that_lies_hurts_its_own_job_alone() {
+    let servers = [server(&[]), server(&[])];
+    each_mpi(|mpi| {
+        if !mpi.ends_with(MPIS[0]) {
+            return;
+        }
+        for (lie, comes) in [
+            ("twice", "message 0: received"),
+            ("longer", "message 0: refused"),
+            ("shorter", "the link between the servers is lost"),
+            ("endless", "message 1: refused"),
+            ("number", ""),
+            ("link", "the link between the servers is lost"),
+            ("own", "the link between the servers is lost"),
+        ] {
+            let mut ranks = ranks_of(mpi, 2, &servers, &["liars_mpi", lie]);
+            // The program that `mpirun` starts has a group of its own with all that it starts.
+            let mut job = ranks.process_group(0).spawn().expect("it starts");
+            within(Duration::from_secs(6), || job.try_wait().expect("it is a child").is_some());
+            let group = rustix::process::Pid::from_child(&job);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
+            assert!(within(PATIENCE, || job.try_wait().expect("it is a child").is_some()), "{lie}");
+            let said = job.wait_with_output().expect("it has ended");
+            let said = format!("{said:?}");
+            assert!(!said.contains("was changed") && !said.contains("no header"), "{lie}: {said}");
+            assert!(said.contains(comes) && !said.contains("panicked"), "{lie}: {said}");
+            for server in &servers {
+                let is_idle = || {
+                    let listed =
+                        run_outboard(&["sessions", "--json", "--server", server.address()]);
+                    let listed: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+                    listed["sessions"].as_array().is_some_and(Vec::is_empty)
+                };
+                assert!(within(PATIENCE, is_idle), "{lie}: {}", server.log());
+            }
+        }
+        assert_eq!(written(self::ranks(mpi, &servers, "bytes")), SAID);
     });
 }
 
