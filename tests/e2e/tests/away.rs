@@ -55,7 +55,7 @@ fn expect_lost(outcome: &Outcome, why: &str) {
         "{lines:?}"
     );
     assert!(
-        outcome.stderr.contains("lost for good") && outcome.stderr.contains(why),
+        outcome.stderr.contains("so that all later calls fail") && outcome.stderr.contains(why),
         "{}",
         outcome.stderr
     );
@@ -169,7 +169,7 @@ fn a_session_whose_token_is_revoked_while_its_client_is_away_is_not_taken_up_aga
     proxy.close(false);
     let outcome = program.finish();
     assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
-    assert!(outcome.stderr.contains("lost for good"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("so that all later calls fail"), "{}", outcome.stderr);
     assert!(!outcome.stderr.contains(&token[4..]), "no token is printed");
     assert!(within(PATIENCE, || server.workers().is_empty()), "its memory is free");
 }

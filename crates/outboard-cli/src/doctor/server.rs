@@ -71,8 +71,10 @@ fn devices(args: &Args, findings: &mut Vec<Finding>) {
             let code =
                 error.code().and_then(|code| Code::parse(&code.to_string())).unwrap_or(Code::NoGpu);
             let help = error.help().map(|help| help.to_string()).unwrap_or_default();
-            findings.push(Finding::fail("gpu", code, error.to_string(), help));
-            findings.extend(kernel_module());
+            let is_gpu = code == Code::NoGpu;
+            let check = if is_gpu { "gpu" } else { "driver" };
+            findings.push(Finding::fail(check, code, error.to_string(), help));
+            findings.extend(is_gpu.then(kernel_module).flatten());
         }
     }
 }
