@@ -33,6 +33,10 @@ pub(crate) struct Args {
     /// reach the device directly (`files` in the configuration).
     #[arg(long)]
     files: bool,
+    /// Do not connect to the servers before the program starts: it runs where they are reached, and
+    /// this command does not.
+    #[arg(long)]
+    no_check: bool,
     /// The program and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -68,7 +72,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let Devices { chosen, wanted, pool } = args.devices;
     if let Some(gpus) = wanted.gpus {
-        let error = with_lease(command, &wanted, &pool, gpus, chosen.no_wait, args.stats)?;
+        // Before it waits: without libraries it would wait in vain.
+        let libraries = chosen::Args::libraries()?;
+        let need = leased::Need::new(&wanted, &pool, gpus, chosen.no_wait);
+        let leased =
+            if args.no_check { need.lease(&[])? } else { reached::acquire(&need, chosen.no_wait)? };
+        command.envs(libraries).envs(leased.variables());
+        let error = watched::run(command, args.stats, || leased.give_back())?;
         cannot_start(&name, &error);
     }
     if !chosen.names_server() && pool.is_set() {
@@ -82,8 +92,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         return Err(Failure::new(Code::BadUsage, sentence, help).into());
     }
     let chosen = chosen.choose(started::start)?;
-    let patience = if chosen.no_wait { Some(Duration::ZERO) } else { queue_patience() };
-    probe::reserve_all(&chosen.to_reserve()?, patience)?;
+    if !args.no_check {
+        let patience = if chosen.no_wait { Some(Duration::ZERO) } else { queue_patience() };
+        probe::reserve_all(&chosen.to_reserve()?, patience)?;
+    }
     for (name, value) in chosen.variables {
         match value {
             Some(value) => command.env(name, value),
@@ -104,24 +116,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
         command.exec()
     };
     cannot_start(&name, &error)
-}
-
-/// Runs the program with devices of a pool. Returns only if it cannot be started.
-fn with_lease(
-    mut command: Command,
-    wanted: &wanted::Args,
-    pool: &access::Args,
-    gpus: u32,
-    no_wait: bool,
-    stats: bool,
-) -> Result<std::io::Error> {
-    // Before it waits: without libraries it would wait in vain.
-    let libraries = chosen::Args::libraries()?;
-    let need = leased::Need::new(wanted, pool, gpus, no_wait);
-    let leased = reached::acquire(&need, no_wait)?;
-    command.envs(libraries);
-    command.envs(leased.variables());
-    watched::run(command, stats, || leased.give_back())
 }
 
 fn cannot_start(name: &OsStr, error: &std::io::Error) -> ! {

@@ -51,7 +51,7 @@ fn programs_notice_nothing_of_a_leader_that_is_killed_stopped_or_cut_off() {
     let is_there = || view(&admin).servers.iter().any(|it| it.condition == Condition::Ready);
     assert!(within(PATIENCE, is_there), "the server has not registered");
     let mut program = command()
-        .args(["run", "--gpus", "1", "--", "bash", "-c", FOR_EVER])
+        .args(["run", "--no-check", "--gpus", "1", "--", "bash", "-c", FOR_EVER])
         .envs(brokers.variables(&brokers.tokens.clients[0]))
         .env("programs", programs())
         .stdin(Stdio::piped())
@@ -214,11 +214,12 @@ fn a_broker_that_stands_by_says_who_leads_and_one_with_another_key_does_not_lead
     }
     // Who names only that one is told so; who names both need not care.
     let token = &brokers.tokens.clients[0];
-    let one = brokers.all[other].command(token, &["run", "--gpus", "1", "--", "true"]);
+    let one =
+        brokers.all[other].command(token, &["run", "--no-check", "--gpus", "1", "--", "true"]);
     let said = String::from_utf8_lossy(&one.stderr).into_owned();
     assert!(!one.status.success() && said.contains("name all brokers of the pool"), "{said}");
     let mut both = command();
-    both.args(["run", "--gpus", "1", "--", "true"]).envs(brokers.variables(token));
+    both.args(["run", "--no-check", "--gpus", "1", "--", "true"]).envs(brokers.variables(token));
     assert!(both.output().unwrap().status.success());
 
     // A broker of its own making has another key, and makes none where the pool has one.

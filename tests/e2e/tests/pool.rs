@@ -77,7 +77,7 @@ struct Run {
 impl Run {
     fn start(broker: &PoolBroker, token: &str, flags: &[&str]) -> Run {
         let mut child = command()
-            .arg("run")
+            .args(["run", "--no-check"])
             .args(flags)
             .args(["--", "sh", "-c", SCRIPT])
             .envs(broker.variables(token))
@@ -151,7 +151,8 @@ fn a_lease_is_given_back_by_whatever_signal_the_program_ends() {
         assert!(is_free(&admin), "{signal:?}");
     }
     // A program that cannot be started has none either.
-    let failed = broker.command(&client, &["run", "--gpus", "1", "--", "/there/is/none"]);
+    let failed =
+        broker.command(&client, &["run", "--no-check", "--gpus", "1", "--", "/there/is/none"]);
     assert_eq!(failed.status.code(), Some(127), "{}", said(&failed));
     assert!(is_free(&admin));
 }
@@ -161,19 +162,21 @@ fn who_waits_is_told_where_and_why_and_gets_it() {
     let (broker, _server, client, admin) = pool(1);
     let mut first = Run::start(&broker, &client, &["--gpus", "1"]);
     first.lines.find("ready");
-    let refused = broker.command(&client, &["run", "--gpus", "1", "--no-wait", "--", "true"]);
+    let refused =
+        broker.command(&client, &["run", "--no-check", "--gpus", "1", "--no-wait", "--", "true"]);
     let text = said(&refused);
     assert!(!refused.status.success() && text.contains("OB1003"), "{text}");
     assert!(text.contains("no device of that kind is unused"), "{text}");
-    let late = broker.command(&client, &["run", "--gpus", "1", "--wait", "1s", "--", "true"]);
+    let late = broker
+        .command(&client, &["run", "--no-check", "--gpus", "1", "--wait", "1s", "--", "true"]);
     let text = said(&late);
     assert!(!late.status.success() && text.contains("nothing was free within 1 s"), "{text}");
-    let never = broker.command(&client, &["run", "--gpus", "2", "--", "true"]);
+    let never = broker.command(&client, &["run", "--no-check", "--gpus", "2", "--", "true"]);
     assert!(said(&never).contains("the pool could not give that"), "{}", said(&never));
 
     let waiting = |owner: &str| {
         let mut child = command()
-            .args(["run", "--gpus", "1", "--", "echo", "has it"])
+            .args(["run", "--no-check", "--gpus", "1", "--", "echo", "has it"])
             .envs(broker.variables(&broker.token("client", owner)))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -358,12 +361,12 @@ fn a_broker_that_is_away_is_told_or_waited_for() {
     let (server, client) = (broker.token("server", "gpu1"), broker.token("client", "ada"));
     let _server = PlayedServer::start(&broker, &server, "gpu1", 1);
     broker.kill();
-    let away = broker.command(&client, &["run", "--gpus", "1", "--", "true"]);
+    let away = broker.command(&client, &["run", "--no-check", "--gpus", "1", "--", "true"]);
     let text = said(&away);
     assert!(!away.status.success() && text.contains("OB1001"), "{text}");
     assert!(text.contains("cannot be reached") && text.contains("--wait"), "{text}");
     let mut waiting = command()
-        .args(["run", "--gpus", "1", "--wait", "2m", "--", "true"])
+        .args(["run", "--no-check", "--gpus", "1", "--wait", "2m", "--", "true"])
         .envs(broker.variables(&client))
         .stderr(Stdio::piped())
         .spawn()
@@ -387,7 +390,7 @@ fn a_killed_broker_goes_on_with_all_leases() {
     server.use_lease(&token).unwrap();
     // Somebody waits meanwhile, and is not forgotten for good.
     let mut two = command()
-        .args(["run", "--gpus", "2", "--", "echo", "both"])
+        .args(["run", "--no-check", "--gpus", "2", "--", "echo", "both"])
         .envs(broker.variables(&broker.token("client", "bob")))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -469,9 +472,10 @@ fn quotas_are_kept_and_use_is_counted() {
     let client = broker.token("client", "ada");
     let mut first = Run::start(&broker, &client, &["--gpus", "1"]);
     first.lines.find("ready");
-    let more = broker.command(&client, &["run", "--gpus", "1", "--no-wait", "--", "true"]);
+    let more =
+        broker.command(&client, &["run", "--no-check", "--gpus", "1", "--no-wait", "--", "true"]);
     assert!(said(&more).contains("group vision has 1 device"), "{}", said(&more));
-    let never = broker.command(&client, &["run", "--gpus", "2", "--", "true"]);
+    let never = broker.command(&client, &["run", "--no-check", "--gpus", "2", "--", "true"]);
     assert!(said(&never).contains("larger quota"), "{}", said(&never));
     let owners = said(&broker.command(&client, &["pool", "owners"]));
     assert!(owners.contains("ada") && owners.contains("vision"), "{owners}");
@@ -542,11 +546,12 @@ fn a_silent_server_gets_nothing_new() {
     server.be_silent(true);
     let silent = || view(&admin).servers[0].condition == Condition::Silent;
     assert!(within(Duration::from_secs(20), silent), "10 s are over");
-    let refused = broker.command(&client, &["run", "--gpus", "1", "--no-wait", "--", "true"]);
+    let refused =
+        broker.command(&client, &["run", "--no-check", "--gpus", "1", "--no-wait", "--", "true"]);
     assert!(said(&refused).contains("draining or silent"), "{}", said(&refused));
     assert!(said(&broker.command(&client, &["pool"])).contains("silent"));
     server.be_silent(false);
-    let served = broker.command(&client, &["run", "--gpus", "1", "--", "true"]);
+    let served = broker.command(&client, &["run", "--no-check", "--gpus", "1", "--", "true"]);
     assert!(served.status.success(), "{}", said(&served));
 }
 

@@ -99,7 +99,7 @@ fn what_was_lent_is_told_and_is_no_loan_once_nobody_waits() {
     let has = granted(ask(&carol, "carol", 1, 0, Some(2 * 3600)));
     let all = ticket(ask(&large, "large", 2, 600, None));
     let ran = command()
-        .args(["run", "--gpus", "1", "--wait", "9s", "--", "true"])
+        .args(["run", "--no-check", "--gpus", "1", "--wait", "9s", "--", "true"])
         .envs(pool.broker.variables(&pool.broker.token("client", "dora")))
         .output()
         .expect("outboard starts");
