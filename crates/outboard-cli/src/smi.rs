@@ -111,7 +111,7 @@ impl OfServer {
             ]
         };
         let heads = ["GPU", "Name", "Temp", "Power", "Memory-Usage", "GPU-Util", "Sessions"];
-        let mut text = boxed(&title, &heads, &devices.iter().map(device).collect::<Vec<_>>());
+        let text = boxed(&title, &heads, &devices.iter().map(device).collect::<Vec<_>>());
         let Some(sessions) = &self.sessions else { return text };
         let mut rows = Vec::new();
         for session in sessions {
@@ -125,14 +125,8 @@ impl OfServer {
                 ]);
             }
         }
-        match rows.is_empty() {
-            true => text += "No sessions.\n",
-            false => {
-                let heads = ["GPU", "Session", "Owner", "Program", "GPU Memory"];
-                text += &boxed("Sessions", &heads, &rows);
-            }
-        }
-        text
+        let heads = ["GPU", "Session", "Owner", "Program", "GPU Memory"];
+        text + &boxed_or_none("Sessions", &heads, &rows)
     }
 }
 
@@ -142,7 +136,7 @@ fn of_pool(view: &PoolView) -> String {
             .to_owned();
     }
     let servers = view.servers.iter().map(|server| of_its_server(server, &view.leases));
-    let mut text: String = servers.collect();
+    let text: String = servers.collect();
     let mut rows = Vec::new();
     for lease in view.leases.iter().filter(|lease| lease.over.is_none()) {
         let devices: Vec<String> =
@@ -155,14 +149,16 @@ fn of_pool(view: &PoolView) -> String {
             mebibytes(lease.used_bytes),
         ]);
     }
-    match rows.is_empty() {
-        true => text += "No leases.\n",
-        false => {
-            let heads = ["Lease", "Owner", "Devices", "Sessions", "GPU Memory"];
-            text += &boxed("Leases", &heads, &rows);
-        }
+    let heads = ["Lease", "Owner", "Devices", "Sessions", "GPU Memory"];
+    text + &boxed_or_none("Leases", &heads, &rows)
+}
+
+/// A table, or that there is nothing for it.
+fn boxed_or_none(title: &str, heads: &[&str], rows: &[Vec<String>]) -> String {
+    if rows.is_empty() {
+        return format!("No {}.\n", title.to_lowercase());
     }
-    text
+    boxed(title, heads, rows)
 }
 
 /// `SERVER/INDEX` of a device.
