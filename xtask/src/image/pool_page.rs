@@ -116,13 +116,15 @@ pub(super) fn followed(_: &mut World) -> Result<()> {
     }
     stands_for(&ada.home.join("bin/python"), "devices")?;
     symlink(ada.home.join("my_program"), ada.home.join("train.py"))?;
-    let lines = filled(&block(PERSONS, "## For a person", 1)?);
-    let token = word(person, "obt_")?;
-    let mut printed = ada.does(&lines, token);
+    let lines = block(PERSONS, "## For a person", 1)?;
+    let mut words = person.split_whitespace();
+    let login = words.find(|word| word.starts_with("outboard+pool://"));
+    let login = login.with_context(|| format!("no login in {person}"))?;
+    let mut printed = ada.does(&lines, login);
     // The server may have yet to say what it has.
     let waited = within(SOON, "the page's lines work", || {
         if printed.is_err() {
-            printed = ada.does(&lines, token);
+            printed = ada.does(&lines, login);
         }
         Ok(printed.is_ok())
     });
