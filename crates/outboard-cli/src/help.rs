@@ -342,10 +342,10 @@ fn brief(argument: Arg) -> Arg {
     argument.help(first).long_help(whole)
 }
 
+/// What is before the first full stop or semicolon.
 fn first_sentence(text: &str) -> &str {
-    let end = text.find(". ").map_or(text.len(), |end| end);
-    let clause = text.find("; ").map_or(text.len(), |end| end);
-    &text[..end.min(clause)]
+    let ends = [". ", "; "].into_iter().filter_map(|end| text.find(end));
+    &text[..ends.min().unwrap_or(text.len())]
 }
 
 #[cfg(test)]

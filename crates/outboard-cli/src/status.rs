@@ -32,10 +32,10 @@ struct Row {
     /// `server` for those in use, `login` for others that a login has kept, or `pool`.
     what: &'static str,
     place: String,
-    /// Who one is there.
+    /// As whom the server or broker knows this client.
     #[serde(skip)]
     who: String,
-    /// What there is.
+    /// The devices that it offers, as a sentence says it.
     #[serde(skip)]
     has: String,
     answer: Option<Value>,

@@ -104,7 +104,7 @@ impl Pool {
         format!("{} ({})", self.owner, self.role)
     }
 
-    /// What there is.
+    /// Its servers and devices, as a sentence says it.
     pub(crate) fn what(&self) -> String {
         let (servers, devices) = (count(self.servers, "server"), count(self.devices, "device"));
         match self.unready.as_slice() {
